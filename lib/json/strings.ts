@@ -1,0 +1,35 @@
+// JSON strings as bytes: decode one, encode one, fold a name the way lenient peers do.
+// Owns spelling only. Must not know about messages or policies. Input is proven JSON in valid UTF-8.
+
+const BACKSLASH = 0x5c;
+
+/** The bytes as a Buffer over the same memory. */
+export const view = (bytes: Uint8Array): Buffer =>
+  Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+/** Decodes what stands between the quotes of a JSON string, `bytes[start, end)`. */
+export const decodeString = (bytes: Uint8Array, start: number, end: number): string => {
+  const text = view(bytes).toString('utf8', start, end);
+  return bytes.subarray(start, end).includes(BACKSLASH) ? (JSON.parse(`"${text}"`) as string) : text;
+};
+
+/** JSON text of a string in printable ASCII: everything else becomes `\uXXXX`. */
+export const encodeAscii = (text: string): string =>
+  JSON.stringify(text).replace(/[\u007f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
+
+/**
+ * A name as a lenient peer may read it: case folded, NULs gone, and the four letters outside ASCII that simple case
+ * mapping turns into ASCII ones (long s, Kelvin sign, dotted and dotless i; Go, .NET and Java each map some of them).
+ */
+export const foldName = (name: string): string =>
+  name
+    .replaceAll('\u0000', '')
+    .replace(/[\u017f\u212a\u0130\u0131]/g, (letter) => (letter === '\u017f' ? 's' : letter === '\u212a' ? 'k' : 'i'))
+    .toLowerCase();
+
+/** The identity of a JSON-RPC id, given as JSON text: ids are the same when type and decoded value are. */
+export const idKey = (bytes: Uint8Array, start: number, end: number): string => {
+  const text = view(bytes).toString('utf8', start, end);
+  // Numbers stay text: as doubles, ids beyond 2^53 would merge.
+  return text.startsWith('"') ? `"${JSON.parse(text) as string}` : text;
+};

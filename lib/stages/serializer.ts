@@ -1,0 +1,55 @@
+// Verdicts become bytes here and nowhere else: what passes goes forward, what was refused goes to the error writer.
+// Must not write a message whose verdict is anything but forward.
+import type { Message, Stage } from '../message.js';
+
+const LF = 0x0a;
+const NEWLINE = Buffer.from('\n');
+const JOIN_BELOW = 256 * 1024; // pieces are joined into one write while copying is cheaper than another write
+
+/** `refused` gets, in order, the messages of each array that do not pass. */
+export const serializer = (refused: (messages: Message[]) => void): Stage<Message, Uint8Array> => ({
+  name: 'serializer',
+  step(batch) {
+    const out: Uint8Array[] = [];
+    const stopped: Message[] = [];
+    let total = 0;
+    // Lines that lie side by side in one piece of memory leave as one span of it, without a copy.
+    let span: Uint8Array | null = null;
+    let spanStart = 0;
+    let spanEnd = 0;
+    const closeSpan = (): void => {
+      if (span === null) return;
+      out.push(span.subarray(spanStart, spanEnd));
+      total += spanEnd - spanStart;
+      span = null;
+    };
+    for (const message of batch) {
+      if (message.verdict?.decision !== 'forward') {
+        stopped.push(message);
+        continue;
+      }
+      if (message.output !== null) {
+        closeSpan();
+        out.push(message.output, NEWLINE);
+        total += message.output.length + 1;
+        continue;
+      }
+      const bytes = message.bytes;
+      if (span !== bytes || spanEnd !== message.start) {
+        closeSpan();
+        span = bytes;
+        spanStart = message.start;
+      }
+      spanEnd = message.end;
+      if (bytes[spanEnd] === LF) spanEnd++;
+      else {
+        closeSpan();
+        out.push(NEWLINE);
+        total++;
+      }
+    }
+    closeSpan();
+    if (stopped.length > 0) refused(stopped);
+    return out.length > 1 && total <= JOIN_BELOW ? [Buffer.concat(out, total)] : out;
+  },
+});
