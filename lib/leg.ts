@@ -49,6 +49,8 @@ export interface Leg {
   readonly replies: Readable;
   readonly session: string;
   stats(): LegStats;
+  /** The number of the last message that lies wholly in the first `bytes` of what `stream` gave out; 0: none. */
+  sent(bytes: number): number;
 }
 
 export const newSession = (): string => crypto.getRandomValues(Buffer.alloc(4)).toString('hex');
@@ -75,6 +77,15 @@ const build = (options: LegOptions, join: (...stages: AnyStage[]) => Duplex): Le
     }
   };
 
+  // What is on its way between here and a reader is a few arrays, so a few marks are enough.
+  const marks: Array<{ readonly end: number; readonly seq: number }> = [];
+  let out = 0;
+  const forwarded = (bytes: number, seq: number): void => {
+    out += bytes;
+    marks.push({ end: out, seq });
+    if (marks.length > 256) marks.shift();
+  };
+
   const splitter = lineSplitter(dir, () => policy().limits.maxBytes);
   const tap = auditTap(session, options.wall ?? Date.now, options.sink);
   const stream = join(
@@ -84,7 +95,7 @@ const build = (options: LegOptions, join: (...stages: AnyStage[]) => Duplex): Le
     rateLimiter(options.now ?? (() => performance.now())),
     redactor(),
     tap,
-    serializer(refused),
+    serializer({ refused, forwarded }),
   );
   stream.once('close', () => replies.push(null));
   return {
@@ -92,6 +103,7 @@ const build = (options: LegOptions, join: (...stages: AnyStage[]) => Duplex): Le
     replies,
     session,
     stats: () => ({ ...tap.tally, blank: splitter.blank, replies: errors.replies, replies_unwritten: unwritten }),
+    sent: (bytes) => marks.findLast((mark) => mark.end <= bytes)?.seq ?? 0,
   };
 };
 

@@ -2,9 +2,10 @@
 // Owns the exact bytes of a record. Must not decide anything, and must never write an argument's value.
 import { createHash } from 'node:crypto';
 import { DEFAULTS } from '../defaults.js';
-import { encodeAscii, view } from '../json/strings.js';
+import { encodeAscii, escapeNonAscii, view } from '../json/strings.js';
 import type { Direction, Kind, Message, Verdict } from '../message.js';
 import { RECORD_VERSION } from './record.js';
+import type { FaultLine, SessionLine, SummaryLine } from './record.js';
 
 const QUOTE = 0x22;
 const ZERO = 0x30;
@@ -210,3 +211,7 @@ const editText = (message: Message): string => {
 
 const flagText = (message: Message): string =>
   `,"flags":${JSON.stringify([...new Set([...(message.policy?.flags ?? []), ...(message.flags ?? [])])])}`;
+
+/** A line beside the records, as ASCII with its line feed. */
+export const lineBytes = (line: SessionLine | SummaryLine | FaultLine): Uint8Array =>
+  Buffer.from(`${escapeNonAscii(JSON.stringify(line))}\n`, 'latin1');

@@ -13,9 +13,12 @@ export const decodeString = (bytes: Uint8Array, start: number, end: number): str
   return bytes.subarray(start, end).includes(BACKSLASH) ? (JSON.parse(`"${text}"`) as string) : text;
 };
 
-/** JSON text of a string in printable ASCII: everything else becomes `\uXXXX`. */
-export const encodeAscii = (text: string): string =>
-  JSON.stringify(text).replace(/[\u007f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
+/** JSON text with everything beyond printable ASCII as `\uXXXX`: raw U+2028 or U+202E would forge lines for naive readers. */
+export const escapeNonAscii = (json: string): string =>
+  json.replace(/[\u007f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
+
+/** A string as JSON text in printable ASCII. */
+export const encodeAscii = (text: string): string => escapeNonAscii(JSON.stringify(text));
 
 /**
  * A name as a lenient peer may read it: case folded, NULs gone, and the four letters outside ASCII that simple case

@@ -6,13 +6,20 @@ const LF = 0x0a;
 const NEWLINE = Buffer.from('\n');
 const JOIN_BELOW = 256 * 1024; // pieces are joined into one write while copying is cheaper than another write
 
-/** `refused` gets, in order, the messages of each array that do not pass. */
-export const serializer = (refused: (messages: Message[]) => void): Stage<Message, Uint8Array> => ({
+export interface SerializerHooks {
+  /** Gets, in order, the messages of each array that do not pass. */
+  refused(messages: Message[]): void;
+  /** Told how many bytes of an array go forward, and the number of its last message that does. */
+  forwarded?(bytes: number, seq: number): void;
+}
+
+export const serializer = ({ refused, forwarded }: SerializerHooks): Stage<Message, Uint8Array> => ({
   name: 'serializer',
   step(batch) {
     const out: Uint8Array[] = [];
     const stopped: Message[] = [];
     let total = 0;
+    let last = 0;
     // Lines that lie side by side in one piece of memory leave as one span of it, without a copy.
     let span: Uint8Array | null = null;
     let spanStart = 0;
@@ -28,6 +35,7 @@ export const serializer = (refused: (messages: Message[]) => void): Stage<Messag
         stopped.push(message);
         continue;
       }
+      last = message.seq;
       if (message.output !== null) {
         closeSpan();
         out.push(message.output, NEWLINE);
@@ -50,6 +58,7 @@ export const serializer = (refused: (messages: Message[]) => void): Stage<Messag
     }
     closeSpan();
     if (stopped.length > 0) refused(stopped);
+    if (total > 0) forwarded?.(total, last);
     return out.length > 1 && total <= JOIN_BELOW ? [Buffer.concat(out, total)] : out;
   },
 });

@@ -1,0 +1,298 @@
+// `sluice [filter]`: standard input through one leg to standard output.
+// Owns the process around a leg: files, signals, exit codes. Must not judge, and must not write anything but forwarded lines to stdout.
+import { createWriteStream, fstatSync } from 'node:fs';
+import { Socket } from 'node:net';
+import type { Readable, Writable } from 'node:stream';
+import { parseArgs } from 'node:util';
+import { lineBytes } from '../../lib/audit/record-writer.js';
+import { fileSink, streamSink } from '../../lib/audit/sink.js';
+import type { Sink } from '../../lib/audit/sink.js';
+import { DEFAULTS } from '../../lib/defaults.js';
+import { Fault, PolicyError } from '../../lib/errors.js';
+import { createLeg, newSession } from '../../lib/leg.js';
+import type { Leg } from '../../lib/leg.js';
+import type { Policy } from '../../lib/message.js';
+import { loadPolicy } from '../../lib/policy/load.js';
+import { noPolicy } from '../../lib/policy/no-policy.js';
+import { formatProblems } from '../../lib/policy/problems.js';
+import { readPolicySource, SHIPPED_POLICIES } from '../policy-source.js';
+import { escapeForTerminal, progressLine } from '../terminal.js';
+import { VERSION } from '../version.js';
+
+const HELP = `Usage: sluice [filter] --policy POLICY [options] < session.jsonl > forwarded.jsonl
+
+Reads newline-delimited JSON-RPC from standard input, judges every message by the policy and writes what passes,
+byte for byte as it came, to standard output. Each message gets one audit record before it leaves.
+
+POLICY is a file, or a policy that ships with Sluice: ${SHIPPED_POLICIES.join(', ')}.
+
+Options:
+  --policy POLICY    required; SLUICE_ALLOW_NO_POLICY=1 in the environment is the only way to run without one
+  --set NAME=VALUE   value of a variable of the policy, in place of the one in \`vars\` (repeatable)
+  --audit FILE       where the records go (created fresh); default: standard error; none: keep no records
+  --audit-append     add to the audit file instead
+  --errors FILE      where refusals are answered with JSON-RPC errors; fd:N for an open descriptor; default: only counted
+  --stats            end the audit log with a summary line
+  --epoch-ms N       freeze the clock of the records and zero the session id, so that two runs can be compared
+  --no-color         no colours on standard error
+  --help             this text
+
+Exit: 0 done, 2 wrong usage or a policy that does not load (nothing is forwarded), 3 a fault (nothing is forwarded
+after it), 128+N ended by signal N.
+`;
+
+export interface FilterIo {
+  readonly stdin: Readable & { readonly isTTY?: boolean; readonly fd?: number };
+  readonly stdout: Writable;
+  readonly stderr: Writable & { readonly isTTY?: boolean };
+  readonly env: NodeJS.ProcessEnv;
+  /** May `stderr` be coloured? */
+  readonly color: boolean;
+  /** The running script, from which the shipped policies are found. */
+  readonly script: string;
+}
+
+/** What was asked for cannot be done; said before any byte is read. */
+class UsageError extends Error {}
+
+const OPTIONS = {
+  policy: { type: 'string' },
+  set: { type: 'string', multiple: true },
+  audit: { type: 'string' },
+  'audit-append': { type: 'boolean' },
+  errors: { type: 'string' },
+  stats: { type: 'boolean' },
+  'epoch-ms': { type: 'string' },
+  'no-color': { type: 'boolean' },
+  help: { type: 'boolean', short: 'h' },
+} as const;
+
+const reasonOf = (error: unknown): string => escapeForTerminal(error instanceof Error ? error.message : String(error));
+
+const readSets = (pairs: readonly string[]): Record<string, string> => {
+  const set: Record<string, string> = Object.create(null) as Record<string, string>;
+  for (const pair of pairs) {
+    const at = pair.indexOf('=');
+    if (at < 1) throw new UsageError(`--set ${escapeForTerminal(pair)}: write NAME=VALUE.`);
+    set[pair.slice(0, at)] = pair.slice(at + 1);
+  }
+  return set;
+};
+
+const choosePolicy = (name: string | undefined, set: Record<string, string>, io: FilterIo): Policy => {
+  if (name === undefined) {
+    if (io.env['SLUICE_ALLOW_NO_POLICY'] !== '1') {
+      throw new UsageError(`no policy. Give --policy FILE, or one of ${SHIPPED_POLICIES.join(', ')}.`);
+    }
+    io.stderr.write('sluice: WARNING: SLUICE_ALLOW_NO_POLICY=1 and no --policy: every well-formed message passes.\n');
+    return noPolicy();
+  }
+  const { file, source } = readPolicySource(name, io.script);
+  return loadPolicy(source, { file, set });
+};
+
+const openSink = (audit: string | undefined, append: boolean, io: FilterIo): Sink | null => {
+  if (audit === undefined) return streamSink(io.stderr, 'standard error');
+  if (audit === 'none') {
+    io.stderr.write('sluice: WARNING: --audit none: no audit record is kept.\n');
+    return null;
+  }
+  try {
+    return fileSink(audit, { append });
+  } catch (error) {
+    throw new UsageError(`cannot write the audit log ${escapeForTerminal(audit)}: ${reasonOf(error)}.`);
+  }
+};
+
+/** A descriptor that the shell opened for us; a pipe gets a socket, so that a reader who is slow blocks no thread. */
+const openDescriptor = (fd: number): Writable => {
+  const stat = fstatSync(fd);
+  return stat.isFIFO() || stat.isSocket() ? new Socket({ fd, readable: false, writable: true }) : createWriteStream('', { fd });
+};
+
+const openErrors = async (errors: string): Promise<Writable> => {
+  const wrong = (error: unknown): UsageError => new UsageError(`cannot write errors to ${escapeForTerminal(errors)}: ${reasonOf(error)}.`);
+  const fd = /^fd:(\d{1,6})$/.exec(errors)?.[1];
+  try {
+    if (fd !== undefined) return openDescriptor(Number(fd));
+  } catch (error) {
+    throw wrong(error);
+  }
+  const stream = createWriteStream(errors, { mode: 0o600 });
+  await new Promise<void>((resolve, reject) => {
+    stream.once('open', () => resolve());
+    stream.once('error', (error) => reject(wrong(error)));
+  });
+  return stream;
+};
+
+const readEpoch = (text: string | undefined): number | null => {
+  if (text === undefined) return null;
+  if (!/^\d{1,15}$/.test(text)) throw new UsageError(`--epoch-ms ${escapeForTerminal(text)}: give milliseconds since 1970 as digits.`);
+  return Number(text);
+};
+
+interface Plan {
+  readonly policy: Policy;
+  readonly sink: Sink | null;
+  readonly errors: Writable | null;
+  readonly stats: boolean;
+  readonly epoch: number | null;
+  readonly progress: boolean;
+}
+
+const plan = async (argv: string[], io: FilterIo): Promise<Plan | null> => {
+  const { values } = parseArgs({ args: argv, options: OPTIONS, strict: true, allowPositionals: false });
+  if (values.help === true) return null;
+  const epoch = readEpoch(values['epoch-ms']);
+  const policy = choosePolicy(values.policy, readSets(values.set ?? []), io);
+  const sink = openSink(values.audit, values['audit-append'] === true, io);
+  const errors = values.errors === undefined ? null : await openErrors(values.errors);
+  return { policy, sink, errors, stats: values.stats === true, epoch, progress: values.audit !== undefined };
+};
+
+const written = (sink: Sink, bytes: Uint8Array): Promise<void> =>
+  new Promise((resolve, reject) => {
+    sink.write(bytes, (error) => (error ? reject(error) : resolve()));
+  });
+
+/** Size of standard input where it is a file, for the bar; null where it is not known. */
+const inputSize = (io: FilterIo): number | null => {
+  try {
+    const stat = fstatSync(io.stdin.fd ?? 0);
+    return stat.isFile() ? stat.size : null;
+  } catch {
+    return null; // no descriptor behind it
+  }
+};
+
+/** How a run ended. */
+type End = { readonly kind: 'done' } | { readonly kind: 'signal'; readonly number: number } | { readonly kind: 'fault'; readonly fault: Fault };
+
+/** Moves bytes until the input ends, a signal comes or something fails; resolves when all that may leave has left. */
+const move = (leg: Leg, io: FilterIo, errors: Writable | null, onBytes: (count: number) => void): Promise<{ end: End; sent: number }> =>
+  new Promise((resolve) => {
+    const { stdin, stdout } = io;
+    let writing = 0;
+    let taken = 0;
+    let legEnded = false;
+    let end: End | null = null;
+    let deadline: NodeJS.Timeout | undefined;
+
+    const finish = (): void => {
+      clearTimeout(deadline);
+      for (const name of ['SIGINT', 'SIGTERM'] as const) process.removeAllListeners(name);
+      stdin.unpipe(leg.stream);
+      stdin.destroy();
+      if (!leg.stream.destroyed) leg.stream.destroy();
+      resolve({ end: end ?? { kind: 'done' }, sent: leg.sent(taken) });
+    };
+    const settle = (): void => {
+      if (writing > 0) return;
+      if (legEnded || end !== null) finish();
+    };
+    /** Nothing more goes in; what was decided may still leave, within a time limit. */
+    const stop = (how: End): void => {
+      if (end !== null) return;
+      end = how;
+      stdin.unpipe(leg.stream);
+      deadline = setTimeout(finish, DEFAULTS.exitMs);
+      if (how.kind === 'fault') settle();
+      else leg.stream.write(Buffer.alloc(0), settle); // an empty chunk comes back when all before it went through
+    };
+    const fail = (fault: Fault): void => stop({ kind: 'fault', fault });
+
+    leg.stream.on('data', (bytes: Uint8Array) => {
+      if (end?.kind === 'fault') return;
+      writing++;
+      const more = stdout.write(bytes, (error) => {
+        writing--;
+        if (error) fail(new Fault('output', 'the reader of standard output went away', error));
+        else taken += bytes.length;
+        settle();
+      });
+      if (!more) leg.stream.pause();
+    });
+    stdout.on('drain', () => leg.stream.resume());
+    stdout.on('error', (error) => fail(new Fault('output', 'the reader of standard output went away', error)));
+    leg.stream.on('end', () => {
+      legEnded = true;
+      settle();
+    });
+    leg.stream.on('error', (error) => fail(error instanceof Fault ? error : new Fault('stage', error.message, error)));
+    stdin.on('error', (error) => fail(new Fault('input', `standard input cannot be read: ${error.message}`, error)));
+    stdin.on('data', (chunk: Uint8Array) => onBytes(chunk.length));
+    if (errors !== null) {
+      leg.replies.pipe(errors);
+      errors.on('error', (error) => fail(new Fault('replies', `the errors cannot be written: ${error.message}`, error)));
+    }
+    process.once('SIGINT', () => stop({ kind: 'signal', number: 2 }));
+    process.once('SIGTERM', () => stop({ kind: 'signal', number: 15 }));
+    stdin.pipe(leg.stream);
+  });
+
+const run = async ({ policy, sink, errors, stats, epoch, progress }: Plan, io: FilterIo): Promise<number> => {
+  const wall = (): number => epoch ?? Date.now();
+  const session = epoch === null ? newSession() : '00000000';
+  const tell = (text: string): void => {
+    // With records on stderr, a person's line there would be a foreign one in the log.
+    if (progress) io.stderr.write(`sluice: ${text}\n`);
+  };
+  const complain = (fault: Fault): number => {
+    tell(`fault: ${escapeForTerminal(fault.message)}; nothing more was forwarded.`);
+    return 3;
+  };
+  try {
+    if (sink !== null) {
+      await written(sink, lineBytes({
+        v: 1, type: 'session', session, ts_ms: wall(), version: VERSION, policy: policy.name, policy_sha256: policy.hash,
+        mode: policy.mode, ...(policy.flags.length > 0 ? { flags: policy.flags } : {}),
+      }));
+    }
+  } catch (error) {
+    return complain(error as Fault);
+  }
+
+  const leg = createLeg({ policy, sink, session, wall, answer: errors !== null });
+  const bar = progressLine(progress ? io.stderr : io.stdout, inputSize(io));
+  let read = 0;
+  const { end, sent } = await move(leg, io, errors, (count) => bar.update((read += count)));
+  bar.end();
+  await new Promise<void>((resolve) => {
+    if (errors === null || errors.destroyed) resolve();
+    else errors.end(resolve);
+  });
+
+  const fault = end.kind === 'fault' ? end.fault : null;
+  try {
+    if (sink !== null && fault?.where !== 'sink') {
+      if (fault !== null) await written(sink, lineBytes({ v: 1, type: 'fault', ts_ms: wall(), where: fault.where, reason: fault.message }));
+      if (stats) await written(sink, lineBytes({ v: 1, type: 'summary', ts_ms: wall(), ...leg.stats(), sent }));
+    }
+  } catch (error) {
+    return complain(error as Fault);
+  } finally {
+    sink?.close();
+  }
+  if (fault !== null) return complain(fault);
+  return end.kind === 'signal' ? 128 + end.number : 0;
+};
+
+/** Runs the filter; resolves to the exit code. */
+export const filterCommand = async (argv: string[], io: FilterIo): Promise<number> => {
+  let made: Plan | null;
+  try {
+    made = await plan(argv, io);
+  } catch (error) {
+    if (error instanceof PolicyError) io.stderr.write(formatProblems(error.problems, io.color));
+    else if (error instanceof UsageError || (error as NodeJS.ErrnoException).code?.startsWith('ERR_PARSE_ARGS') === true) {
+      io.stderr.write(`sluice: ${error instanceof UsageError ? error.message : reasonOf(error)}\nTry: sluice filter --help\n`);
+    } else throw error;
+    return 2;
+  }
+  if (made === null) {
+    io.stdout.write(HELP);
+    return 0;
+  }
+  return run(made, io);
+};

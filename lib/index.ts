@@ -1,0 +1,27 @@
+// The public API: named re-exports and nothing else.
+export { createChain, createLeg, newSession } from './leg.js';
+export type { Leg, LegOptions, LegStats } from './leg.js';
+export { chain, compose, stageStream } from './stage-stream.js';
+export type { AnyStage } from './stage-stream.js';
+export { lineSplitter } from './stages/line-splitter.js';
+export type { LineSplitter } from './stages/line-splitter.js';
+export { classifier } from './stages/classifier.js';
+export { policyGate } from './stages/policy-gate.js';
+export { rateLimiter } from './stages/rate-limiter.js';
+export { redactor } from './stages/redactor.js';
+export { auditTap } from './stages/audit-tap.js';
+export type { AuditTap, Tally } from './stages/audit-tap.js';
+export { serializer } from './stages/serializer.js';
+export { errorWriter } from './stages/error-writer.js';
+export type { ErrorWriter } from './stages/error-writer.js';
+export { fileSink, streamSink } from './audit/sink.js';
+export type { Sink } from './audit/sink.js';
+export type { AuditRecord, FaultLine, LogLine, SessionLine, SummaryLine } from './audit/record.js';
+export { Message } from './message.js';
+export type { Decision, Direction, Edit, Kind, Limits, Policy, RateLimit, Redaction, Severity, Stage, Verdict } from './message.js';
+export { CODES, Fault, PolicyError } from './errors.js';
+export type { Code, CodeName, PolicyProblem } from './errors.js';
+export { Scanner } from './json/scan.js';
+export { loadPolicy } from './policy/load.js';
+export type { LoadOptions } from './policy/load.js';
+export { noPolicy } from './policy/no-policy.js';
