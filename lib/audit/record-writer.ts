@@ -14,7 +14,8 @@ const ZERO = 0x30;
 export const cut = (text: string): string => {
   if (text.length <= DEFAULTS.maxRecorded) return text;
   const hash = createHash('sha256').update(text).digest('hex').slice(0, 16);
-  return `${text.slice(0, DEFAULTS.maxRecorded)}… (${text.length} characters, sha256 ${hash})`;
+  const kept = text.slice(0, DEFAULTS.maxRecorded).replace(/[\ud800-\udbff]$/, ''); // never half a pair
+  return `${kept}… (${text.length} characters, sha256 ${hash})`;
 };
 
 const quoted = (text: string | null): string => (text === null ? 'null' : encodeAscii(cut(text)));
@@ -48,7 +49,7 @@ const SAFE = new Uint8Array(128).fill(1, 0x20, 0x7f);
 SAFE[QUOTE] = 0;
 SAFE[0x5c] = 0;
 
-type Middles = Map<Verdict, Map<string, Array<Buffer | undefined>>>;
+type Middles = Map<Verdict, Map<string | null, Array<Buffer | undefined>>>;
 
 export class RecordWriter {
   readonly #prefixes: Readonly<Record<Direction, Buffer>>;
@@ -106,12 +107,12 @@ export class RecordWriter {
 
   #middle(message: Message, verdict: Verdict): Buffer {
     const named = message.tool === null ? this.#byMethod : this.#byTool;
-    const name = message.tool ?? message.method ?? '';
+    const name = message.tool ?? message.method;
     const kind = KINDS.indexOf(message.kind);
     const known = named.get(verdict)?.get(name)?.[kind];
     if (known !== undefined) return known;
     const made = middle(message, verdict);
-    if (name.length > DEFAULTS.maxRecorded) return made;
+    if (name !== null && name.length > DEFAULTS.maxRecorded) return made;
     if (this.#middles++ === DEFAULTS.cachedNames) {
       this.#byMethod.clear();
       this.#byTool.clear();

@@ -1,7 +1,7 @@
 // Finds members by their decoded name in JSON that the strict scan has proven, also in JSON that is quoted in strings.
 // Owns the search alone. Must not validate the line, decide what a name means, or change a byte.
 import { DEFAULTS } from '../defaults.js';
-import { hashBytes } from './name-cache.js';
+import { spellingKey } from './name-cache.js';
 import type { NameWatch, Where } from './name-watch.js';
 import { mayBeJson } from './scan.js';
 import { decodeString, view } from './strings.js';
@@ -77,7 +77,8 @@ const decodeMapped = (text: Text, start: number, end: number): Text => {
 
 const isJson = (text: Uint8Array): boolean => {
   try {
-    JSON.parse(view(text).toString());
+    // Python reads these words as numbers, and a server written in it would find the members behind them.
+    JSON.parse(view(text).toString().replace(/-?Infinity|NaN/g, '0'));
     return true;
   } catch {
     return false; // prose that begins with a bracket
@@ -170,9 +171,9 @@ export class MemberFinder {
       const nameStart = p + 1;
       const nameEnd = this.#closingQuote(nameStart);
       p = this.#space(this.#space(nameEnd + 1) + 1);
-      const hash = hashBytes(bytes, nameStart, nameEnd);
+      const key = spellingKey(bytes, nameStart, nameEnd);
       const valueStart = p;
-      if (names.lookup(bytes, nameStart, nameEnd, hash)) {
+      if (names.lookup(bytes, nameStart, nameEnd, key)) {
         p = this.#skip(p);
         this.#enter(nameStart, nameEnd);
         this.#hit(valueStart, p);

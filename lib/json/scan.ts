@@ -7,7 +7,7 @@ import type { CodeName } from '../errors.js';
 import type { Kind } from '../message.js';
 import { methodFacts } from './methods.js';
 import type { MethodFacts } from './methods.js';
-import { hashBytes, NameCache } from './name-cache.js';
+import { NameCache, spellingKey } from './name-cache.js';
 import type { NameWatch } from './name-watch.js';
 import { decodeString, foldName, view } from './strings.js';
 
@@ -54,22 +54,26 @@ const ERROR = 5;
 const CONSTRUCTOR = 6;
 type Place = 0 | 1 | 2 | 3 | 4 | 5 | 6;
 
-// Protocol members, as the caches know them.
+// Protocol members, as the caches know them. From JSONRPC on, a number is also the member's place among the marks of a
+// scan: the offset of its value, and behind it the offset after it.
 const OTHER = 0;
 const VARIANT = 1;
 const KNOWN = 2;
-const JSONRPC = 3;
-const ID = 4;
-const METHOD = 5;
-const PARAMS_MEMBER = 6;
-const RESULT_MEMBER = 7;
-const ERROR_MEMBER = 8;
-const NAME = 9;
-const ARGUMENTS = 10;
-const META_MEMBER = 11;
-const PROGRESS_TOKEN = 12;
-const CODE = 13;
-const MESSAGE = 14;
+const JSONRPC = 4;
+const ID = 6;
+const METHOD = 8;
+const PARAMS_MEMBER = 10;
+const RESULT_MEMBER = 12;
+const ERROR_MEMBER = 14;
+const NAME = 16;
+const ARGUMENTS = 18;
+const PARAMS_META = 20;
+const PARAMS_TOKEN = 22;
+const META_TOKEN = 24;
+const RESULT_META = 26;
+const CODE = 28;
+const MESSAGE = 30;
+const MARKS = 32;
 
 const members = (known: Readonly<Record<string, number>>, alone: readonly string[] = []): NameCache<number> => {
   const exact = new Map<string, number>([...Object.entries(known), ...alone.map((name): [string, number] => [name, KNOWN])]);
@@ -85,6 +89,28 @@ const PARAMS_NAMES = [
   'uri', 'cursor', 'requestState', 'inputResponses', 'requestId', 'taskId', 'task', 'ref', 'argument', 'context',
   'level', 'protocolVersion', 'capabilities', 'clientInfo', 'notifications',
 ];
+
+/** Four bytes as one integer: two of them, with the length, tell names of four to eight bytes apart without a loop. */
+const four = (bytes: Uint8Array, p: number): number =>
+  (bytes[p] as number) | ((bytes[p + 1] as number) << 8) | ((bytes[p + 2] as number) << 16) | ((bytes[p + 3] as number) << 24);
+const fourOf = (text: string): number => four(Buffer.from(text), 0);
+
+const JSON_ = fourOf('json');
+const NRPC = fourOf('nrpc');
+const METH = fourOf('meth');
+const THOD = fourOf('thod');
+const PARA = fourOf('para');
+const RAMS = fourOf('rams');
+const NAME_ = fourOf('name');
+const ARGU = fourOf('argu');
+const ENTS = fourOf('ents');
+const UNDERSCORE_MET = fourOf('_met');
+const TOOL = fourOf('tool');
+const SLASH = fourOf('s/ca');
+const CALL = methodFacts('tools/call');
+
+const isToolsCall = (bytes: Uint8Array, start: number, end: number): boolean =>
+  end - start === 10 && four(bytes, start) === TOOL && four(bytes, start + 4) === SLASH && bytes[start + 8] === 0x6c && bytes[start + 9] === 0x6c;
 
 const INTEGER_START = new Uint8Array(256);
 INTEGER_START.fill(1, ZERO, ZERO + 10);
@@ -109,16 +135,17 @@ export class Scanner {
   #names: Int32Array;
   #namesTop = 0;
   #escaped = false;
+  /** Where the protocol members' values are in the line at hand; -1: absent. */
+  readonly #marks = new Int32Array(MARKS);
   #watch: NameWatch | null = null;
   /** The watch, while the scan is below `params` and nothing was seen yet. */
   #looking: NameWatch | null = null;
   readonly #top = members({ jsonrpc: JSONRPC, id: ID, method: METHOD, params: PARAMS_MEMBER, result: RESULT_MEMBER, error: ERROR_MEMBER });
-  readonly #params = members({ name: NAME, arguments: ARGUMENTS, _meta: META_MEMBER, progressToken: PROGRESS_TOKEN }, PARAMS_NAMES);
-  readonly #meta = exactMembers({ progressToken: PROGRESS_TOKEN });
-  readonly #result = exactMembers({ _meta: META_MEMBER });
+  readonly #params = members({ name: NAME, arguments: ARGUMENTS, _meta: PARAMS_META, progressToken: PARAMS_TOKEN }, PARAMS_NAMES);
+  readonly #meta = exactMembers({ progressToken: META_TOKEN });
+  readonly #result = exactMembers({ _meta: RESULT_META });
   readonly #error = exactMembers({ code: CODE, message: MESSAGE });
   readonly #methods = new NameCache<MethodFacts>(methodFacts);
-  readonly #tools = new NameCache<string>((name) => name);
 
   /** Why the last line was refused, and at which offset; null when it passed. */
   code: CodeName | null = null;
@@ -128,8 +155,9 @@ export class Scanner {
   idStart = -1;
   idEnd = -1;
   method: string | null = null;
-  /** Decoded `params.name` where it is a string and the method is `tools/call`. */
-  tool: string | null = null;
+  /** JSON text of `params.name`, whatever the method. */
+  nameStart = -1;
+  nameEnd = -1;
   paramsStart = -1;
   paramsEnd = -1;
   argumentsStart = -1;
@@ -139,20 +167,6 @@ export class Scanner {
   hasLineBreaks = false;
   /** True where below `params` a watched name occurs, or a string that may quote JSON; also where nothing is watched. */
   watched = true;
-
-  #jsonrpcStart = -1;
-  #methodStart = -1;
-  #methodEnd = -1;
-  #nameStart = -1;
-  #nameEnd = -1;
-  #resultStart = -1;
-  #errorStart = -1;
-  #errorCode = -1;
-  #errorCodeEnd = -1;
-  #errorMessage = -1;
-  #metaStart = -1;
-  #tokenStart = -1;
-  #tokenEnd = -1;
 
   constructor(maxDepth: number = DEFAULTS.maxDepth, maxMembers: number = DEFAULTS.maxMembers) {
     this.#maxDepth = maxDepth;
@@ -182,17 +196,17 @@ export class Scanner {
     this.kind = 'invalid';
     this.idStart = this.idEnd = -1;
     this.method = null;
-    this.tool = null;
+    this.nameStart = this.nameEnd = -1;
     this.paramsStart = this.paramsEnd = -1;
     this.argumentsStart = this.argumentsEnd = -1;
     this.maxDepth = 0;
     this.hasLineBreaks = false;
     this.watched = this.#watch === null;
     this.#looking = null;
-    this.#jsonrpcStart = this.#methodStart = this.#methodEnd = -1;
-    this.#nameStart = this.#nameEnd = -1;
-    this.#resultStart = this.#errorStart = this.#errorCode = this.#errorCodeEnd = this.#errorMessage = -1;
-    this.#metaStart = this.#tokenStart = this.#tokenEnd = -1;
+    const marks = this.#marks;
+    marks[JSONRPC] = marks[ID] = marks[ID + 1] = marks[METHOD] = marks[RESULT_MEMBER] = marks[ERROR_MEMBER] = -1;
+    marks[PARAMS_MEMBER] = marks[PARAMS_MEMBER + 1] = marks[ARGUMENTS] = marks[ARGUMENTS + 1] = marks[NAME] = marks[NAME + 1] = -1;
+    marks[PARAMS_META] = marks[PARAMS_TOKEN] = marks[META_TOKEN] = marks[RESULT_META] = marks[CODE] = marks[MESSAGE] = -1;
 
     const first = bytes[start];
     if (first !== OPEN_OBJECT) {
@@ -282,11 +296,26 @@ export class Scanner {
     }
   }
 
-  /** `p` is after the opening quote; returns the offset of the closing one, or -1. */
+  /** `p` is after the opening quote, or at any byte of the string; returns the offset of the closing quote, or -1. */
   #string(p: number): number {
     const bytes = this.#bytes;
     for (;;) {
-      while (TEXT[bytes[p] as number] === 0) p++;
+      // Unrolled: most of a session's bytes pass here.
+      while (TEXT[bytes[p] as number] === 0) {
+        if (TEXT[bytes[p + 1] as number] !== 0) {
+          p += 1;
+          break;
+        }
+        if (TEXT[bytes[p + 2] as number] !== 0) {
+          p += 2;
+          break;
+        }
+        if (TEXT[bytes[p + 3] as number] !== 0) {
+          p += 3;
+          break;
+        }
+        p += 4;
+      }
       switch (TEXT[bytes[p] as number]) {
         case END:
           return p;
@@ -395,7 +424,9 @@ export class Scanner {
     if (depth > this.maxDepth) this.maxDepth = depth;
     const names = this.#names;
     const base = this.#namesTop;
+    let top = base;
     let count = 0;
+    let bits = 0;
     let seen: Set<string> | null = null;
     while (bytes[p] === SPACE || bytes[p] === TAB) p++;
     if (bytes[p] === CLOSE_OBJECT) return p + 1;
@@ -403,11 +434,25 @@ export class Scanner {
       if (bytes[p] !== QUOTE) return this.#unexpected(p);
       const nameStart = p + 1;
       p = nameStart;
-      let hash = 0;
+      let key = 0; // `spellingKey`, computed on the way; unrolled like `#string`
       let byte = bytes[p] as number;
       while (TEXT[byte] === 0) {
-        hash = (Math.imul(hash, 31) + byte) | 0;
-        byte = bytes[++p] as number;
+        const second = bytes[p + 1] as number;
+        key = (Math.imul(key, 31) + byte) | 0;
+        if (TEXT[second] !== 0) {
+          byte = second;
+          p += 1;
+          break;
+        }
+        const third = bytes[p + 2] as number;
+        key = (Math.imul(key, 31) + second) | 0;
+        if (TEXT[third] !== 0) {
+          byte = third;
+          p += 2;
+          break;
+        }
+        key = (Math.imul(key, 31) + third) | 0;
+        byte = bytes[(p += 3)] as number;
       }
       let escaped = false;
       if (byte !== QUOTE) {
@@ -415,27 +460,29 @@ export class Scanner {
         p = this.#string(p);
         if (p < 0) return -1;
         escaped = this.#escaped;
-        hash = hashBytes(bytes, nameStart, p);
+        key = spellingKey(bytes, nameStart, p);
       }
       const nameEnd = p;
 
       // Duplicates are told apart as they decode, whatever their spelling.
-      const identity = escaped ? this.#decodedHash(nameStart, nameEnd) : hash;
+      const identity = escaped ? this.#decodedKey(nameStart, nameEnd) : key;
+      const bit = 1 << (identity & 31);
       if (seen === null) {
-        for (let i = base; i < this.#namesTop; i += 3) {
+        // Most names share their bit with none before them, and then need no look at them.
+        for (let i = (bits & bit) === 0 ? top : base; i < top; i += 3) {
           if (names[i + 2] === identity && this.#sameName(names[i] as number, names[i + 1] as number, nameStart, nameEnd)) {
             return this.#fail('duplicate_name', nameStart);
           }
         }
+        bits |= bit;
         if (count < PAIRWISE) {
-          const top = this.#namesTop;
           names[top] = nameStart;
           names[top + 1] = nameEnd;
           names[top + 2] = identity;
-          this.#namesTop = top + 3;
+          top += 3;
         } else {
           seen = new Set();
-          for (let i = base; i < this.#namesTop; i += 3) seen.add(decodeString(bytes, names[i] as number, names[i + 1] as number));
+          for (let i = base; i < top; i += 3) seen.add(decodeString(bytes, names[i] as number, names[i + 1] as number));
           seen.add(decodeString(bytes, nameStart, nameEnd));
         }
       } else {
@@ -453,12 +500,12 @@ export class Scanner {
         innerPlace = inner as Place;
       }
       if (place !== PLAIN && place !== CONSTRUCTOR) {
-        member = this.#member(place, nameStart, nameEnd, hash);
+        member = this.#member(place, nameStart, nameEnd, key);
         if (member === VARIANT) return this.#fail('name_variant', nameStart);
         if (member === PARAMS_MEMBER) {
           innerPlace = PARAMS;
           if (!this.watched) this.#looking = this.#watch;
-        } else if (member === META_MEMBER) innerPlace = META;
+        } else if (member === PARAMS_META) innerPlace = META;
         else if (member === RESULT_MEMBER) innerPlace = RESULT;
         else if (member === ERROR_MEMBER) innerPlace = ERROR;
       }
@@ -466,7 +513,7 @@ export class Scanner {
       const looking = this.#looking;
       if (looking !== null && place !== TOP) {
         const names = place === PARAMS ? looking.params : place === META ? looking.meta : looking.elsewhere;
-        if (names.lookup(bytes, nameStart, nameEnd, hash)) this.#seen();
+        if (names.lookup(bytes, nameStart, nameEnd, key)) this.#seen();
       }
 
       p++;
@@ -476,19 +523,19 @@ export class Scanner {
       while (bytes[p] === SPACE || bytes[p] === TAB) p++;
       const valueStart = p;
       if (bytes[p] === QUOTE) {
-        // The commonest value, without a call where it is plain text.
-        byte = bytes[++p] as number;
-        if (looking !== null && mayBeJson(byte)) this.#seen();
-        while (TEXT[byte] === 0) byte = bytes[++p] as number;
-        if (byte !== QUOTE) p = this.#string(p);
+        if (looking !== null && mayBeJson(bytes[p + 1])) this.#seen();
+        p = this.#string(p + 1);
         if (p < 0) return -1;
         p++;
       } else {
+        this.#namesTop = top;
         p = this.#value(p, depth, innerPlace);
         if (p < 0) return -1;
       }
       if (member > KNOWN) {
-        this.#note(place, member, valueStart, p);
+        const marks = this.#marks;
+        marks[member] = valueStart;
+        marks[member + 1] = p;
         if (member === PARAMS_MEMBER) this.#looking = null;
       }
 
@@ -504,13 +551,22 @@ export class Scanner {
     }
   }
 
-  #decodedHash(start: number, end: number): number {
+  #decodedKey(start: number, end: number): number {
     const decoded = Buffer.from(decodeString(this.#bytes, start, end));
-    return hashBytes(decoded, 0, decoded.length);
+    return spellingKey(decoded, 0, decoded.length);
   }
 
   #sameName(aStart: number, aEnd: number, bStart: number, bEnd: number): boolean {
-    return decodeString(this.#bytes, aStart, aEnd) === decodeString(this.#bytes, bStart, bEnd);
+    const bytes = this.#bytes;
+    // Long plain names are compared without a string; any escape needs one.
+    let i = 0;
+    const length = aEnd - aStart;
+    while (i < length && bytes[aStart + i] === bytes[bStart + i] && bytes[aStart + i] !== BACKSLASH) i++;
+    if (i === length) return bEnd - bStart === length;
+    const a = bytes[aStart + i];
+    const b = bytes[bStart + i];
+    if (a !== BACKSLASH && b !== BACKSLASH) return false;
+    return decodeString(bytes, aStart, aEnd) === decodeString(bytes, bStart, bEnd);
   }
 
   /** -1 where the name would change a prototype; else the place of an object that is its value. */
@@ -523,69 +579,37 @@ export class Scanner {
     return name === 'constructor' ? CONSTRUCTOR : PLAIN;
   }
 
-  #member(place: Place, start: number, end: number, hash: number): number {
-    switch (place) {
-      case TOP:
-        return this.#top.lookup(this.#bytes, start, end, hash);
-      case PARAMS:
-        return this.#params.lookup(this.#bytes, start, end, hash);
-      case META:
-        return this.#meta.lookup(this.#bytes, start, end, hash);
-      case RESULT:
-        return this.#result.lookup(this.#bytes, start, end, hash);
-      default:
-        return this.#error.lookup(this.#bytes, start, end, hash);
+  /** The commonest members by their bytes; any other, and every variant, by what is remembered of its spelling. */
+  #member(place: Place, start: number, end: number, key: number): number {
+    const bytes = this.#bytes;
+    const length = end - start;
+    if (place === TOP) {
+      if (length === 2) {
+        if (bytes[start] === 0x69 && bytes[start + 1] === 0x64) return ID;
+      } else if (length === 6 || length === 7) {
+        const head = four(bytes, start);
+        const tail = four(bytes, end - 4);
+        if (head === JSON_ && tail === NRPC && length === 7) return JSONRPC;
+        if (head === METH && tail === THOD && length === 6) return METHOD;
+        if (head === PARA && tail === RAMS && length === 6) return PARAMS_MEMBER;
+      }
+      return this.#top.lookup(bytes, start, end, key);
     }
-  }
-
-  #note(place: Place, member: number, start: number, end: number): void {
-    switch (member) {
-      case JSONRPC:
-        this.#jsonrpcStart = start;
-        break;
-      case ID:
-        this.idStart = start;
-        this.idEnd = end;
-        break;
-      case METHOD:
-        this.#methodStart = start;
-        this.#methodEnd = end;
-        break;
-      case PARAMS_MEMBER:
-        this.paramsStart = start;
-        this.paramsEnd = end;
-        break;
-      case RESULT_MEMBER:
-        this.#resultStart = start;
-        break;
-      case ERROR_MEMBER:
-        this.#errorStart = start;
-        break;
-      case NAME:
-        this.#nameStart = start;
-        this.#nameEnd = end;
-        break;
-      case ARGUMENTS:
-        this.argumentsStart = start;
-        this.argumentsEnd = end;
-        break;
-      case META_MEMBER:
-        if (place === PARAMS || place === RESULT) this.#metaStart = start;
-        break;
-      case PROGRESS_TOKEN:
-        // Once in `_meta` of a request, or directly in `params` of notifications/progress; a second one is judged last.
-        if (this.#tokenStart < 0 || this.#validToken()) {
-          this.#tokenStart = start;
-          this.#tokenEnd = end;
-        }
-        break;
-      case CODE:
-        this.#errorCode = start;
-        this.#errorCodeEnd = end;
-        break;
-      case MESSAGE:
-        this.#errorMessage = start;
-        break;
+    if (place === PARAMS) {
+      const head = four(bytes, start);
+      if (head === NAME_ && length === 4) return NAME;
+      if (head === ARGU && length === 9 && bytes[start + 4] === 0x6d && four(bytes, end - 4) === ENTS) return ARGUMENTS;
+      if (head === UNDERSCORE_MET && length === 5 && bytes[start + 4] === 0x61) return PARAMS_META;
+      return this.#params.lookup(bytes, start, end, key);
+    }
+    switch (place) {
+      case META:
+        // Its one known member has thirteen bytes, and more only where it is spelled with escapes.
+        return length < 13 ? OTHER : this.#meta.lookup(bytes, start, end, key);
+      case RESULT:
+        return this.#result.lookup(bytes, start, end, key);
+      default:
+        return this.#error.lookup(bytes, start, end, key);
     }
   }
 
@@ -601,24 +625,28 @@ export class Scanner {
     return true;
   }
 
-  #validToken(): boolean {
-    return this.#bytes[this.#tokenStart] === QUOTE || this.#isInteger(this.#tokenStart, this.#tokenEnd);
+  #validToken(start: number, end: number): boolean {
+    return this.#bytes[start] === QUOTE || this.#isInteger(start, end);
   }
 
-  #validId(): boolean {
-    const start = this.idStart;
-    const end = this.idEnd;
+  #validId(start: number, end: number): boolean {
     if (this.#bytes[start] !== QUOTE) return end - start <= DEFAULTS.maxIdBytes && this.#isInteger(start, end);
     if (end - start - 2 <= DEFAULTS.maxIdBytes) return true;
     return Buffer.byteLength(decodeString(this.#bytes, start + 1, end - 1)) <= DEFAULTS.maxIdBytes;
   }
 
-  #version(): boolean {
+  #validVersion(p: number, end: number): boolean {
     const bytes = this.#bytes;
-    const p = this.#jsonrpcStart;
     if (p < 0 || bytes[p] !== QUOTE) return false;
     if (bytes[p + 1] === 0x32 && bytes[p + 2] === 0x2e && bytes[p + 3] === ZERO && bytes[p + 4] === QUOTE) return true;
-    return decodeString(bytes, p + 1, this.#string(p + 1)) === '2.0';
+    return decodeString(bytes, p + 1, end - 1) === '2.0';
+  }
+
+  #validError(): boolean {
+    const bytes = this.#bytes;
+    const marks = this.#marks;
+    if (bytes[marks[ERROR_MEMBER] as number] !== OPEN_OBJECT || (marks[CODE] as number) < 0 || (marks[MESSAGE] as number) < 0) return false;
+    return this.#isInteger(marks[CODE] as number, marks[CODE + 1] as number) && bytes[marks[MESSAGE] as number] === QUOTE;
   }
 
   #misshapen(code: CodeName): false {
@@ -629,44 +657,53 @@ export class Scanner {
   /** The shape of JSON-RPC 2.0 and MCP, judged once the whole line is proven JSON. */
   #shape(): boolean {
     const bytes = this.#bytes;
-    const hasId = this.idStart >= 0;
-    const hasMethod = this.#methodStart >= 0;
-    const hasResult = this.#resultStart >= 0;
-    const hasError = this.#errorStart >= 0;
-    if (hasMethod) this.kind = hasId ? 'request' : 'notification';
-    else if (hasResult || hasError) this.kind = 'response';
+    const marks = this.#marks;
+    const idStart = marks[ID] as number;
+    const idEnd = marks[ID + 1] as number;
+    const methodStart = marks[METHOD] as number;
+    const paramsStart = marks[PARAMS_MEMBER] as number;
+    const resultStart = marks[RESULT_MEMBER] as number;
+    const hasId = idStart >= 0;
+    const hasMethod = methodStart >= 0;
+    const hasResult = resultStart >= 0;
+    const hasError = (marks[ERROR_MEMBER] as number) >= 0;
+    this.idStart = idStart;
+    this.idEnd = idEnd;
+    this.paramsStart = paramsStart;
+    this.paramsEnd = marks[PARAMS_MEMBER + 1] as number;
+    this.nameStart = marks[NAME] as number;
+    this.nameEnd = marks[NAME + 1] as number;
+    this.argumentsStart = marks[ARGUMENTS] as number;
+    this.argumentsEnd = marks[ARGUMENTS + 1] as number;
 
-    if (hasMethod && bytes[this.#methodStart] === QUOTE) {
-      const start = this.#methodStart + 1;
-      const end = this.#methodEnd - 1;
-      const facts = this.#methods.lookup(bytes, start, end, hashBytes(bytes, start, end));
+    if (hasMethod) {
+      this.kind = hasId ? 'request' : 'notification';
+      if (bytes[methodStart] !== QUOTE) return this.#misshapen('bad_method');
+      const start = methodStart + 1;
+      const end = (marks[METHOD + 1] as number) - 1;
+      const facts = isToolsCall(bytes, start, end) ? CALL : this.#methods.lookup(bytes, start, end, spellingKey(bytes, start, end));
       this.method = facts.name;
       if (facts.problem !== null) return this.#misshapen(facts.problem);
       if (facts.form === 'request' && !hasId) return this.#misshapen('id_missing');
       if (facts.form === 'notification' && hasId) return this.#misshapen('id_unexpected');
-    } else if (hasMethod) return this.#misshapen('bad_method');
-    if (this.method === 'tools/call' && this.#nameStart >= 0 && bytes[this.#nameStart] === QUOTE) {
-      const start = this.#nameStart + 1;
-      const end = this.#nameEnd - 1;
-      this.tool = this.#tools.lookup(bytes, start, end, hashBytes(bytes, start, end));
-    }
+    } else if (hasResult || hasError) this.kind = 'response';
 
-    if (!this.#version()) return this.#misshapen('bad_version');
-    if (hasId && !this.#validId()) return this.#misshapen('bad_id');
-    if ((hasMethod && (hasResult || hasError)) || (hasResult && hasError)) return this.#misshapen('mixed_members');
-    if (this.kind === 'invalid') return this.#misshapen('not_a_message');
-    if (this.kind === 'response' && !hasId) return this.#misshapen('id_missing');
-    if (this.paramsStart >= 0 && bytes[this.paramsStart] !== OPEN_OBJECT) return this.#misshapen('bad_params');
-    if (this.argumentsStart >= 0 && bytes[this.argumentsStart] !== OPEN_OBJECT) return this.#misshapen('bad_arguments');
-    if (this.#metaStart >= 0 && bytes[this.#metaStart] !== OPEN_OBJECT) return this.#misshapen('bad_meta');
-    if (this.#tokenStart >= 0 && !this.#validToken()) return this.#misshapen('bad_progress_token');
-    if (hasResult && bytes[this.#resultStart] !== OPEN_OBJECT) return this.#misshapen('bad_result');
-    if (hasError) {
-      if (bytes[this.#errorStart] !== OPEN_OBJECT || this.#errorCode < 0 || !this.#isInteger(this.#errorCode, this.#errorCodeEnd)) {
-        return this.#misshapen('bad_error');
-      }
-      if (this.#errorMessage < 0 || bytes[this.#errorMessage] !== QUOTE) return this.#misshapen('bad_error');
+    if (!this.#validVersion((marks[JSONRPC] as number), (marks[JSONRPC + 1] as number))) return this.#misshapen('bad_version');
+    if (hasId && !this.#validId(idStart, idEnd)) return this.#misshapen('bad_id');
+    if (paramsStart >= 0) {
+      if (bytes[paramsStart] !== OPEN_OBJECT) return this.#misshapen('bad_params');
+      if ((marks[ARGUMENTS] as number) >= 0 && bytes[marks[ARGUMENTS] as number] !== OPEN_OBJECT) return this.#misshapen('bad_arguments');
+      if ((marks[PARAMS_META] as number) >= 0 && bytes[marks[PARAMS_META] as number] !== OPEN_OBJECT) return this.#misshapen('bad_meta');
+      if ((marks[META_TOKEN] as number) >= 0 && !this.#validToken((marks[META_TOKEN] as number), (marks[META_TOKEN + 1] as number))) return this.#misshapen('bad_progress_token');
+      if ((marks[PARAMS_TOKEN] as number) >= 0 && !this.#validToken((marks[PARAMS_TOKEN] as number), (marks[PARAMS_TOKEN + 1] as number))) return this.#misshapen('bad_progress_token');
     }
+    if (hasMethod) return hasResult || hasError ? this.#misshapen('mixed_members') : true;
+    if (!hasResult && !hasError) return this.#misshapen('not_a_message');
+    if (hasResult && hasError) return this.#misshapen('mixed_members');
+    if (!hasId) return this.#misshapen('id_missing');
+    if (hasError) return this.#validError() ? true : this.#misshapen('bad_error');
+    if (bytes[resultStart] !== OPEN_OBJECT) return this.#misshapen('bad_result');
+    if ((marks[RESULT_META] as number) >= 0 && bytes[marks[RESULT_META] as number] !== OPEN_OBJECT) return this.#misshapen('bad_meta');
     return true;
   }
 }

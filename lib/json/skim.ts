@@ -43,6 +43,8 @@ export interface Skimmed {
   readonly kind: Kind;
   readonly method: string | null;
   readonly tool: string | null;
+  /** True where nothing but JSON white space came. */
+  readonly blank: boolean;
 }
 
 /** Feed pieces of one line in order with `push`, then read `finish`. */
@@ -64,6 +66,7 @@ export class Skimmer {
   readonly #method = new Found();
   readonly #tool = new Found();
   #answers = 0;
+  #blank = true;
 
   push(bytes: Uint8Array, start = 0, end = bytes.length): void {
     for (let i = start; i < end; i++) {
@@ -78,6 +81,7 @@ export class Skimmer {
         }
         continue;
       }
+      if (byte !== 0x20 && byte !== 0x09 && byte !== 0x0d) this.#blank = false;
       switch (byte) {
         case QUOTE:
           this.#inString = true;
@@ -130,6 +134,7 @@ export class Skimmer {
     return {
       id: this.#validId(),
       kind: asks ? (this.#id.count > 0 ? 'request' : 'notification') : answers ? 'response' : 'invalid',
+      blank: this.#blank,
       method: this.#method.decoded(),
       tool: this.#method.decoded() === 'tools/call' ? this.#tool.decoded() : null,
     };
@@ -191,14 +196,14 @@ export class Skimmer {
   /** A value, or null for a container or one too long to be kept, under the member named last. */
   #take(text: Uint8Array | null): void {
     const slot = this.#slot();
-    if (slot !== null) {
-      slot.count++;
-      slot.text = text;
-    }
+    if (slot === null) return;
+    // A variant of a name counts as one more occurrence, since a lenient peer reads it so, but tells nothing by itself.
+    const exact = foldName(this.#member) === this.#member;
+    slot.count++;
+    slot.text = exact ? text : null;
   }
 
   #slot(): Found | null {
-    // A variant of a name counts as one more occurrence: a lenient peer would read it so.
     const member = foldName(this.#member);
     if (this.#depth > 1) return member === 'name' ? this.#tool : null;
     if (member === 'id') return this.#id;

@@ -3,10 +3,10 @@
 import { NameWatch } from '../json/name-watch.js';
 import type { Redaction } from '../message.js';
 
-// What the protocol itself puts into `params`: never masked, whatever a glob says, since the call would be another one.
+// What the protocol itself puts into `params` to say what is called and to tell messages apart: never masked, whatever
+// a glob says, since the message would be another one. `arguments` and `_meta` are searched, not masked whole.
 const PROTOCOL: ReadonlySet<string> = new Set([
-  'name', 'arguments', '_meta', 'uri', 'cursor', 'requestState', 'inputResponses', 'progressToken', 'requestId', 'taskId',
-  'ref', 'level', 'protocolVersion', 'capabilities', 'clientInfo',
+  'name', 'uri', 'cursor', 'requestState', 'progressToken', 'requestId', 'taskId', 'arguments', '_meta',
 ]);
 
 /** A fresh watch for the names a redaction masks: each stage that looks for them has its own. */

@@ -4,6 +4,7 @@ import { isUtf8 } from 'node:buffer';
 import { CODES, verdict } from '../errors.js';
 import type { CodeName } from '../errors.js';
 import type { Message, Policy, Stage, Verdict } from '../message.js';
+import { NameCache, spellingKey } from '../json/name-cache.js';
 import { Scanner } from '../json/scan.js';
 import { Skimmer } from '../json/skim.js';
 import { redactionWatch } from '../policy/redaction.js';
@@ -25,6 +26,7 @@ const refusal = (code: CodeName): Verdict => {
   return found;
 };
 
+const QUOTE = 0x22;
 const MALFORMED = CODES.not_json.rpc;
 
 /**
@@ -33,7 +35,16 @@ const MALFORMED = CODES.not_json.rpc;
  */
 export const classifier = (policy: () => Policy): Stage<Message, Message> => {
   const scanner = new Scanner();
+  const tools = new NameCache<string>((name) => name);
   let watchedFor: Policy['redaction'] = null;
+
+  /** The decoded name of a call, where it has one. */
+  const toolOf = (bytes: Uint8Array): string | null => {
+    const start = scanner.nameStart;
+    if (scanner.method !== 'tools/call' || start < 0 || bytes[start] !== QUOTE) return null;
+    const end = scanner.nameEnd - 1;
+    return tools.lookup(bytes, start + 1, end, spellingKey(bytes, start + 1, end));
+  };
 
   const refuse = (message: Message, code: CodeName): void => {
     message.verdict = refusal(code);
@@ -42,8 +53,9 @@ export const classifier = (policy: () => Policy): Stage<Message, Message> => {
     const skimmer = new Skimmer();
     skimmer.push(message.bytes, message.start, message.end);
     const found = skimmer.finish();
-    // Broken bytes are no kind of message, so that whoever sent them hears of it.
-    message.kind = CODES[code].rpc === MALFORMED ? 'invalid' : found.kind;
+    // Broken bytes are no kind of message, so that whoever sent them hears of it. Only what looks like an answer is
+    // never answered: its id is the other side's, and a reply would settle a request of its own.
+    message.kind = CODES[code].rpc === MALFORMED && found.kind !== 'response' ? 'invalid' : found.kind;
     message.method = found.method;
     message.tool = found.tool;
     if (found.id !== null) {
@@ -64,7 +76,7 @@ export const classifier = (policy: () => Policy): Stage<Message, Message> => {
     message.idStart = scanner.idStart;
     message.idEnd = scanner.idEnd;
     message.method = scanner.method;
-    message.tool = scanner.tool;
+    message.tool = toolOf(message.bytes);
     message.paramsStart = scanner.paramsStart;
     message.paramsEnd = scanner.paramsEnd;
     message.argumentsStart = scanner.argumentsStart;

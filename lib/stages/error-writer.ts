@@ -35,7 +35,7 @@ const reply = (message: Message, verdict: Verdict): string => {
       code: verdict.code,
       rule: verdict.rule,
       event: message.event,
-      retryable: code.retryable,
+      retryable: code.retryable && verdict.retryAfterMs !== undefined,
       ...(verdict.retryAfterMs === undefined ? {} : { retry_after_ms: verdict.retryAfterMs }),
     },
   };

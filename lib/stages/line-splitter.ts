@@ -67,9 +67,13 @@ export const lineSplitter = (dir: Direction, maxBytes: () => number): LineSplitt
   let lastByte = 0;
   let seq = 0;
   let blank = 0;
+  let ended = false;
 
-  const line = (bytes: Uint8Array, from: number, newline: number, out: Message[]): void => {
-    const stop = newline > from && bytes[newline - 1] === CR ? newline - 1 : newline;
+  /** Where the content of a line ends: a CR belongs to the line's end only right before a line feed that came. */
+  const contentEnd = (bytes: Uint8Array, from: number, newline: number): number =>
+    !ended && newline > from && bytes[newline - 1] === CR ? newline - 1 : newline;
+
+  const line = (bytes: Uint8Array, from: number, stop: number, out: Message[]): void => {
     let start = from;
     let end = stop;
     while (start < end && (bytes[start] === SPACE || bytes[start] === TAB)) start++;
@@ -114,6 +118,11 @@ export const lineSplitter = (dir: Direction, maxBytes: () => number): LineSplitt
   const finish = (out: Message[]): void => {
     if (skimmer !== null) {
       const found = skimmer.finish();
+      skimmer = null;
+      if (found.blank) {
+        blank++;
+        return;
+      }
       const id = found.id ?? new Uint8Array(0);
       const message = new Message(dir, id, 0, id.length, lastByte === CR ? skipped - 1 : skipped);
       message.seq = ++seq;
@@ -126,7 +135,6 @@ export const lineSplitter = (dir: Direction, maxBytes: () => number): LineSplitt
         message.idEnd = id.length;
       }
       out.push(message);
-      skimmer = null;
       return;
     }
     const length = pieces.length;
@@ -143,9 +151,9 @@ export const lineSplitter = (dir: Direction, maxBytes: () => number): LineSplitt
 
   /** A complete line that lies in one piece of memory. */
   const complete = (bytes: Uint8Array, from: number, newline: number, out: Message[]): void => {
-    const content = newline > from && bytes[newline - 1] === CR ? newline - 1 - from : newline - from;
-    if (content <= maxBytes()) {
-      line(bytes, from, newline, out);
+    const stop = contentEnd(bytes, from, newline);
+    if (stop - from <= maxBytes()) {
+      line(bytes, from, stop, out);
       return;
     }
     skip();
@@ -180,6 +188,7 @@ export const lineSplitter = (dir: Direction, maxBytes: () => number): LineSplitt
     },
     end() {
       const out: Message[] = [];
+      ended = true;
       if (pieces.length > 0 || skimmer !== null) finish(out);
       return out;
     },

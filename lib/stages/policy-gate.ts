@@ -4,10 +4,10 @@ import { verdict } from '../errors.js';
 import { passes } from '../message.js';
 import type { Message, Policy, Stage, Verdict } from '../message.js';
 
-const NAME_MISSING = verdict('name_missing', { hint: 'Give `params.name` as a string.' });
+const NAME_MISSING = verdict('name_missing', { hint: 'give `params.name` as a string' });
 
-// What a policy in observe mode may let pass: its own rules. Names and form stay refused.
-const OBSERVED: ReadonlySet<string> = new Set(['tool_denied', 'method_denied', 'default_deny']);
+// What a policy in observe mode lets pass: whatever its own rules and limits refuse. A call without a name is malformed.
+const OBSERVED: ReadonlySet<string> = new Set(['tool_denied', 'method_denied', 'default_deny', 'invalid_name']);
 
 export const policyGate = (): Stage<Message, Message> => {
   const observed = new WeakMap<Verdict, Verdict>();

@@ -60,7 +60,7 @@ class RecentIds {
   }
 }
 
-const ID_IN_USE = verdict('id_in_use', { hint: 'Give each request an id of its own.' });
+const ID_IN_USE = verdict('id_in_use', { hint: 'give each request an id of its own' });
 
 const counts = (rate: RateLimit, message: Message): boolean => {
   if (rate.counts === 'messages') return true;
@@ -84,8 +84,8 @@ export const rateLimiter = (now: Now): Stage<Message, Message> => {
   const limited = (rate: RateLimit, wait: number): Verdict =>
     verdict('rate_limited', {
       rule: rate.id,
-      reason: `more than ${rate.limit} in ${rate.windowMs} ms (${rate.id}).`,
-      hint: rate.limit === 0 ? 'Nothing passes under a limit of 0.' : `It may pass in ${Math.ceil(wait)} ms.`,
+      reason: `more than ${rate.limit} in ${rate.windowMs} ms (${rate.id})`,
+      hint: rate.limit === 0 ? 'nothing passes under a limit of 0' : `it may pass in ${Math.ceil(wait)} ms`,
       ...(Number.isFinite(wait) ? { retryAfterMs: Math.ceil(wait) } : {}),
     });
 
@@ -109,7 +109,8 @@ export const rateLimiter = (now: Now): Stage<Message, Message> => {
         message.verdict = refusal;
         return;
       }
-      message.verdict = verdict('observed', { rule: refusal.rule, reason: `observed only: ${refusal.reason}`, would: refusal.decision });
+      // What spoke first is what is shown, as it would be without observing.
+      if (message.verdict?.would === undefined) message.verdict = verdict('observed', { rule: refusal.rule, reason: `observed only: ${refusal.reason}`, would: refusal.decision });
     }
     // Checked all, now commit all: a refused message has spent nothing.
     for (const rate of rates) if (counts(rate, message)) windowOf(rate).spend(time);

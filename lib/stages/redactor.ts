@@ -4,7 +4,7 @@ import { verdict } from '../errors.js';
 import { MemberFinder } from '../json/find-members.js';
 import { Scanner } from '../json/scan.js';
 import { lineBreakEdits, splice } from '../json/splice.js';
-import { idKey } from '../json/strings.js';
+import { decodeString, idKey } from '../json/strings.js';
 import { passes } from '../message.js';
 import type { Edit, Message, Redaction, Stage } from '../message.js';
 import { redactionWatch } from '../policy/redaction.js';
@@ -47,6 +47,9 @@ const sameId = (message: Message, output: Uint8Array, start: number, end: number
   return idKey(message.bytes, message.idStart, message.idEnd) === idKey(output, start, end);
 };
 
+const sameTool = (message: Message, output: Uint8Array, start: number, end: number): boolean =>
+  message.tool === null || (start >= 0 && decodeString(output, start + 1, end - 1) === message.tool);
+
 export const redactor = (): Stage<Message, Message> => {
   const scanner = new Scanner();
   let masker: Masker | null = null;
@@ -65,7 +68,7 @@ export const redactor = (): Stage<Message, Message> => {
       proven &&
       scanner.kind === message.kind &&
       scanner.method === message.method &&
-      scanner.tool === message.tool &&
+      sameTool(message, output, scanner.nameStart, scanner.nameEnd) &&
       sameId(message, output, scanner.idStart, scanner.idEnd);
     if (!same) {
       message.verdict = SPLICE_FAILED;
