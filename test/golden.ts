@@ -151,7 +151,8 @@ const CUTS: readonly Cut[] = [
 
 // Wording is for people and may change; what a program reads of a reply stays.
 const MESSAGE = /(,"error":\{"code":-?[0-9]+,"message":)"(?:[^"\\]|\\.)*"/g;
-const ANY_MESSAGE = `$1${Buffer.from('"…"').toString('latin1')}`;
+const ANY_WORDS = '$1"..."';
+const REASON = /(,"severity":"[a-z]+"(?:,"rule":"(?:[^"\\]|\\.)*")?,"reason":)"(?:[^"\\]|\\.)*"/g;
 
 const feed = async (leg: Leg, session: readonly Segment[], cut: Cut[1], clock: (at: number) => void): Promise<void> => {
   for (const { at, bytes } of session) {
@@ -188,8 +189,8 @@ const run = async (form: Form, policy: Policy, session: readonly Segment[], cut:
   const [forwarded, replies] = await Promise.all([buffer(leg.stream), buffer(leg.replies), feed(leg, session, cut, clock)]);
   return {
     'to-server.jsonl': forwarded.toString('latin1'),
-    'to-client.jsonl': replies.toString('latin1').replace(MESSAGE, ANY_MESSAGE),
-    'audit.jsonl': Buffer.concat(records).toString('latin1'),
+    'to-client.jsonl': replies.toString('latin1').replace(MESSAGE, ANY_WORDS),
+    'audit.jsonl': Buffer.concat(records).toString('latin1').replace(REASON, ANY_WORDS),
   };
 };
 
