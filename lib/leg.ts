@@ -1,5 +1,6 @@
 // One direction's chain: bytes in, what may pass out, refusals answered on `replies`, a record for each message.
 // Owns the order of the stages. Must not open files or processes: sink, clock and policy come in.
+import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Duplex } from 'node:stream';
 import type { Sink } from './audit/sink.js';
@@ -27,7 +28,7 @@ export interface LegOptions {
   dir?: Direction;
   /** Eight hexadecimal digits that begin every event id; made at random by default. */
   session?: string;
-  /** Monotonic milliseconds, for rates; default `performance.now`. */
+  /** Monotonic milliseconds, for rates; default the process's clock. */
   now?: () => number;
   /** Milliseconds since 1970, for records; default `Date.now`. */
   wall?: () => number;
@@ -53,7 +54,10 @@ export interface Leg {
   sent(bytes: number): number;
 }
 
-export const newSession = (): string => crypto.getRandomValues(Buffer.alloc(4)).toString('hex');
+export const newSession = (): string => randomBytes(4).toString('hex');
+
+/** Monotonic milliseconds; the global `performance` would load a module that the filter does without. */
+const monotonic = (): number => Number(process.hrtime.bigint()) / 1e6;
 
 const build = (options: LegOptions, join: (...stages: AnyStage[]) => Duplex): Leg => {
   const dir = options.dir ?? 'c2s';
@@ -92,7 +96,7 @@ const build = (options: LegOptions, join: (...stages: AnyStage[]) => Duplex): Le
     splitter,
     classifier(policy),
     policyGate(),
-    rateLimiter(options.now ?? (() => performance.now())),
+    rateLimiter(options.now ?? monotonic),
     redactor(),
     tap,
     serializer({ refused, forwarded }),

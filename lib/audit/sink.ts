@@ -67,11 +67,11 @@ export const fileSink = (path: string, options: { append?: boolean } = {}): Sink
     closeSync(fd);
     throw error;
   }
-  let checked = 0;
+  let checked = 0n; // nanoseconds
 
   const vanished = (): boolean => {
-    const now = performance.now();
-    if (now - checked < 100) return false;
+    const now = process.hrtime.bigint();
+    if (now - checked < 100_000_000n) return false;
     checked = now;
     const current = fstatSync(fd);
     return current.nlink === 0 || current.size < size;

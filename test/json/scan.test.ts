@@ -250,13 +250,17 @@ const PASSING: ReadonlyArray<readonly [line: string, found: Found]> = [
   [requestWith('"a":{ },"b":[ ],"c":[{},[]],"":""'), { kind: 'request', id: '1', method: 'm/x', depth: 3 }],
 ];
 
+/** Decoded `params.name` of a call. */
+const toolOf = (scanner: Scanner, bytes: Buffer): string | null =>
+  scanner.method === 'tools/call' && bytes[scanner.nameStart] === 0x22 ? (JSON.parse(bytes.toString('utf8', scanner.nameStart, scanner.nameEnd)) as string) : null;
+
 const foundBy = (scanner: Scanner, bytes: Buffer): Found => {
   const text = (start: number, end: number): string | undefined => (start < 0 ? undefined : bytes.toString('utf8', start, end));
   const id = text(scanner.idStart, scanner.idEnd);
   const params = text(scanner.paramsStart, scanner.paramsEnd);
   const args = text(scanner.argumentsStart, scanner.argumentsEnd);
   return {
-    kind: scanner.kind, method: scanner.method, tool: scanner.tool, depth: scanner.maxDepth, breaks: scanner.hasLineBreaks,
+    kind: scanner.kind, method: scanner.method, tool: toolOf(scanner, bytes), depth: scanner.maxDepth, breaks: scanner.hasLineBreaks,
     ...(id === undefined ? {} : { id }), ...(params === undefined ? {} : { params }), ...(args === undefined ? {} : { args }),
   };
 };

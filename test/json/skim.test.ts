@@ -91,7 +91,9 @@ t.test('of a line that would pass it finds what the strict scan finds', async (t
         const bytes = Buffer.concat([line, Buffer.from('\n')]);
         if (!scanner.scan(bytes, 0, line.length)) continue;
         compared++;
-        const wanted = { id: scanner.idStart < 0 ? null : bytes.toString('utf8', scanner.idStart, scanner.idEnd), kind: scanner.kind, method: scanner.method, tool: scanner.tool };
+        const named = scanner.method === 'tools/call' && bytes[scanner.nameStart] === 0x22;
+        const tool = named ? (JSON.parse(bytes.toString('utf8', scanner.nameStart, scanner.nameEnd)) as string) : null;
+        const wanted = { id: scanner.idStart < 0 ? null : bytes.toString('utf8', scanner.idStart, scanner.idEnd), kind: scanner.kind, method: scanner.method, tool };
         if (JSON.stringify(skim([line])) !== JSON.stringify(wanted)) throw new Error(`${line.toString()}: ${JSON.stringify(skim([line]))}`);
       }
     }),

@@ -9,7 +9,7 @@ import { lineSplitter } from '../../lib/stages/line-splitter.js';
 import { policyGate } from '../../lib/stages/policy-gate.js';
 import { redactor } from '../../lib/stages/redactor.js';
 import { serializer } from '../../lib/stages/serializer.js';
-import { ALLOWED, callOf, DENIED, limitsOf, messageOf, policyOf, redactionOf, shown } from '../sessions.js';
+import { ALLOWED, DENIED, limitsOf, messageOf, policyOf, redactionOf, shown } from '../sessions.js';
 
 const judged = (line: string, policy: Policy): Message => policyGate().step(classifier(() => policy).step([messageOf(line)]))[0] as Message;
 const redacted = (line: string, redaction: Redaction | null, parts: Partial<Policy> = {}): Message => redactor().step([judged(line, policyOf({ redaction, ...parts }))])[0] as Message;
@@ -134,7 +134,7 @@ const forwarded = (input: string, refuse: (index: number) => boolean = () => fal
     if (edit(i)) message.output = Buffer.from(`edited ${i}`);
   }
   const refused: Message[] = [];
-  const out = serializer((some) => refused.push(...some)).step(messages) as Uint8Array[];
+  const out = serializer({ refused: (some) => void refused.push(...some) }).step(messages) as Uint8Array[];
   return { out, refused };
 };
 
@@ -156,10 +156,19 @@ t.test('forwarded bytes', async (t) => {
   for (const decision of ['deny', 'drop', 'hold', 'error'] as const) {
     const message = messageOf('a');
     message.verdict = { ...ALLOWED, decision };
-    t.same(serializer(() => undefined).step([message]), [], decision);
+    t.same(serializer({ refused: () => undefined }).step([message]), [], decision);
   }
+  const told: Array<readonly [bytes: number, seq: number]> = [];
+  const counting = serializer({ refused: () => undefined, forwarded: (bytes, seq) => void told.push([bytes, seq]) });
+  const three = lineSplitter('c2s', () => 100).step([Buffer.from('a\r\nbb\n c\n')]);
+  for (const message of three) message.verdict = message.seq === 3 ? DENIED : ALLOWED;
+  const left = Buffer.concat(counting.step(three) as Uint8Array[]);
+  t.same([left.toString(), told], ['a\nbb\n', [[5, 2]]], 'how much went forward, and up to which message');
+  for (const message of three) message.verdict = DENIED;
+  counting.step(three);
+  t.equal(told.length, 1, 'not told of nothing');
   const unsettled = messageOf('a');
-  t.same(serializer(() => undefined).step([unsettled]), [], 'no verdict, no forward');
+  t.same(serializer({ refused: () => undefined }).step([unsettled]), [], 'no verdict, no forward');
 });
 
 // ErrorWriter
