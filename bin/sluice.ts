@@ -1,8 +1,10 @@
 // argv in, exit code out. Owns which command runs and how the process ends.
-// Must not know what a command does; each is loaded only when it is asked for, so that the filter starts fast.
+// Must not know what a command does. The filter is part of the program, since bundled code runs faster so; any other
+// command is loaded only when it is asked for.
 import { DEFAULTS } from '../lib/defaults.js';
 import { escapeForTerminal, wantsColor } from './terminal.js';
 import { fileURLToPath } from 'node:url';
+import { filterCommand } from './commands/filter.js';
 import { VERSION } from './version.js';
 
 const HELP = `Usage: sluice COMMAND [options]
@@ -69,7 +71,6 @@ const main = async (argv: string[]): Promise<number> => {
     stderr.write(`sluice: there is no command "${escapeForTerminal(first)}".\n\n${HELP}`);
     return 2;
   }
-  const { filterCommand } = await import('./commands/filter.js');
   return filterCommand(first === 'filter' ? rest : argv, { stdin, stdout, stderr, env, color: wantsColor(stderr, env, plain), script });
 };
 

@@ -22,6 +22,8 @@ export const DEFAULTS = Object.freeze({
   /** Characters of one glob, and of one attacker-held string in a record. */
   maxGlob: 256,
   maxRecorded: 128,
+  /** Places of changed spans that one record names; the rest is counted. */
+  maxPaths: 64,
   /** JSON inside strings is followed this many levels for redaction. */
   maxInnerJson: 4,
   /** An array of messages above this many bytes is split, so that one huge chunk cannot pile up behind a slow reader. */

@@ -140,6 +140,8 @@ export class Message {
   /** The line to forward where edits changed it; else the bytes as they came. */
   output: Uint8Array | null = null;
   flags: string[] | null = null;
+  /** Why a stage failed over the array this message was in: its record is written, and nothing passes after it. */
+  fault: string | null = null;
   /** Id of the audit record, written by the tap. */
   event = '';
 
@@ -163,6 +165,8 @@ export const passes = (message: Message): boolean =>
  */
 export interface Stage<In, Out> {
   readonly name: string;
+  /** What comes out; what a failing stage was given can be handed on to be recorded only where these are messages. */
+  readonly emits: 'messages' | 'bytes';
   step(batch: readonly In[]): Out[];
   end?(): Out[];
   commit?(done: (error?: Error) => void): void;

@@ -13,15 +13,25 @@ export type AnyStage = Stage<never, unknown>;
 type Batch = unknown[];
 type Done = (error: Error | null, out?: Batch) => void;
 
+/** The kind of an error alone: messages of V8 quote what they were given, and this goes into the record. */
+const failure = (stage: AnyStage, when: string, cause: unknown): Fault => {
+  if (cause instanceof Fault) return cause;
+  return new Fault('stage', `stage ${stage.name} failed ${when} (${cause instanceof Error ? cause.name : typeof cause})`, cause);
+};
+
 /**
- * A throw is a bug of ours. What was on its way must not pass, and the record must say so: every message of the array
- * that is not refused already gets a `fault` verdict and goes on to the tap, which ends the leg after writing it.
+ * A throw is a bug of ours. What was on its way must not pass, and the record must say so: the messages of the array go
+ * on to the tap, each that is not refused already with a `fault` verdict, and the tap ends the leg after writing them.
+ * Where no tap can see them any more, the leg ends at once.
  */
-const poisoned = (stage: AnyStage, batch: Batch, cause: unknown): Batch | Fault => {
-  const reason = `stage ${stage.name} failed: ${cause instanceof Error ? cause.message : String(cause)}`;
-  if (batch.length === 0 || !batch.every((item) => item instanceof Message)) return new Fault('stage', reason, cause);
-  const verdictOfFault = verdict('fault', { reason });
-  for (const message of batch as Message[]) if (passes(message)) message.verdict = verdictOfFault;
+const poisoned = (stage: AnyStage, batch: Batch, fault: Fault): Batch | Fault => {
+  const recordable = stage.emits === 'messages' && stage.commit === undefined && batch.length > 0 && batch.every((item) => item instanceof Message);
+  if (!recordable) return fault;
+  const verdictOfFault = verdict('fault', { reason: fault.message });
+  for (const message of batch as Message[]) {
+    message.fault = fault.message;
+    if (passes(message)) message.verdict = verdictOfFault;
+  }
   return batch;
 };
 
@@ -33,7 +43,7 @@ const commit = (stage: AnyStage, out: Batch, done: Done): void => {
   try {
     stage.commit((error) => done(error ?? null, out));
   } catch (cause) {
-    done(new Fault('stage', `stage ${stage.name} failed to commit`, cause));
+    done(failure(stage, 'to commit', cause));
   }
 };
 
@@ -42,7 +52,7 @@ const run = (stage: AnyStage, batch: Batch, done: Done): void => {
   try {
     out = (stage as unknown as Stage<unknown, unknown>).step(batch);
   } catch (cause) {
-    const result = poisoned(stage, batch, cause);
+    const result = poisoned(stage, batch, failure(stage, 'over an array', cause));
     if (result instanceof Fault) {
       done(result);
       return;
@@ -57,7 +67,7 @@ const ended = (stage: AnyStage, done: Done): void => {
   try {
     out = stage.end?.() ?? [];
   } catch (cause) {
-    done(new Fault('stage', `stage ${stage.name} failed at the end of input`, cause));
+    done(failure(stage, 'at the end of input', cause));
     return;
   }
   if (out.length === 0) done(null, out);
@@ -130,6 +140,12 @@ class Paced extends Transform {
   }
 }
 
+/** What a stream is given, as an array: messages come as one, bytes one by one, and text as the bytes it stands for. */
+const batchOf = (chunk: unknown, encoding: BufferEncoding): Batch => {
+  if (Array.isArray(chunk)) return chunk;
+  return [typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk];
+};
+
 const isBytes = (item: unknown): boolean => item instanceof Uint8Array;
 
 const pushAll = (stream: Paced, out: Batch, done: (error?: Error | null) => void): void => {
@@ -152,8 +168,8 @@ export const stageStream = (stage: AnyStage): Transform => {
   const stream: Paced = new Paced({
     objectMode: true,
     highWaterMark: 1,
-    transform(chunk: unknown, _encoding, callback) {
-      run(stage, Array.isArray(chunk) ? chunk : [chunk], (error, out) => {
+    transform(chunk: unknown, encoding, callback) {
+      run(stage, batchOf(chunk, encoding), (error, out) => {
         if (error) callback(error);
         else push(stream, out ?? [], callback);
       });
@@ -171,12 +187,32 @@ export const stageStream = (stage: AnyStage): Transform => {
 /** The stages as so many Transforms, piped; an error in one ends them all. */
 export const chain = (...stages: AnyStage[]): Duplex => {
   const streams = stages.map(stageStream);
-  const duplex: Duplex = Duplex.from({ writable: streams[0] as Transform, readable: streams.at(-1) as Transform });
+  const first = streams[0] as Transform;
+  const last = streams.at(-1) as Transform;
+  // Not `Duplex.from`, which buffers sixteen arrays on either side.
+  const duplex = new Duplex({
+    objectMode: true,
+    highWaterMark: 1,
+    // What went wrong is told by the pipeline; a write to a stream that it has ended says only that.
+    write: (chunk, encoding, callback) => void first.write(chunk, encoding, (error) => (error ? undefined : callback())),
+    final: (callback) => void first.end(() => callback()),
+    read: () => void last.resume(),
+    destroy(error, callback) {
+      for (const stream of streams) stream.destroy();
+      callback(error);
+    },
+  });
+  last.on('data', (item) => {
+    if (!duplex.push(item)) last.pause();
+  });
+  last.on('end', () => duplex.push(null));
+  last.pause();
+  const failed = (error: Error): void => void duplex.destroy(error);
   if (streams.length > 1) {
     pipeline(streams, (error) => {
-      if (error) duplex.destroy(error);
+      if (error) failed(error);
     });
-  }
+  } else first.on('error', failed);
   return duplex;
 };
 
@@ -229,8 +265,8 @@ export const compose = (...stages: AnyStage[]): Transform => {
     writableObjectMode: true,
     readableHighWaterMark: 1,
     writableHighWaterMark: 1,
-    transform(chunk: unknown, _encoding, callback) {
-      run(first, Array.isArray(chunk) ? chunk : [chunk], (error, out) => {
+    transform(chunk: unknown, encoding, callback) {
+      run(first, batchOf(chunk, encoding), (error, out) => {
         if (error) callback(error);
         else onward(stream, out ?? [], callback);
       });

@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import { DEFAULTS } from '../defaults.js';
 import { encodeAscii, escapeNonAscii, view } from '../json/strings.js';
-import type { Direction, Kind, Message, Verdict } from '../message.js';
+import type { Direction, Edit, Kind, Message, Verdict } from '../message.js';
 import { RECORD_VERSION } from './record.js';
 import type { FaultLine, SessionLine, SummaryLine } from './record.js';
 
@@ -39,7 +39,6 @@ const middle = (message: Message, verdict: Verdict): Buffer =>
 const BYTES_IN = Buffer.from(',"bytes_in":');
 const BYTES_OUT = Buffer.from(',"bytes_out":');
 const MAX_DEPTH = Buffer.from(',"max_depth":');
-const SEQ = Buffer.from(',"seq":');
 const NULL = Buffer.from('null');
 
 const KINDS: readonly Kind[] = ['request', 'notification', 'response', 'invalid'];
@@ -49,22 +48,29 @@ const SAFE = new Uint8Array(128).fill(1, 0x20, 0x7f);
 SAFE[QUOTE] = 0;
 SAFE[0x5c] = 0;
 
+interface Head {
+  readonly bytes: Uint8Array;
+  /** Where the number in the event's id ends. */
+  readonly seqAt: number;
+  /** The numbers it fits: those with as many digits. */
+  readonly from: number;
+  readonly below: number;
+}
+
 type Middles = Map<Verdict, Map<string | null, Array<Buffer | undefined>>>;
 
 export class RecordWriter {
-  readonly #prefixes: Readonly<Record<Direction, Buffer>>;
-  // Calls and other messages apart: a tool may bear the name of a method.
-  readonly #byTool: Middles = new Map();
-  readonly #byMethod: Middles = new Map();
-  #middles = 0;
+  // Apart by direction, and calls from other messages: a tool may bear the name of a method.
+  readonly #middles: readonly [Middles, Middles, Middles, Middles] = [new Map(), new Map(), new Map(), new Map()];
+  #middleCount = 0;
   #buffer: Buffer = Buffer.allocUnsafe(64 * 1024);
   #length = 0;
-  #time: Buffer = NULL;
+  readonly #session: string;
   #timeMs = NaN;
+  readonly #heads: Record<Direction, Head | null> = { c2s: null, s2c: null };
 
   constructor(session: string) {
-    const prefix = (dir: Direction): Buffer => Buffer.from(`{"v":${RECORD_VERSION},"event":"${session}.${dir === 'c2s' ? 'c' : 's'}.`);
-    this.#prefixes = { c2s: prefix('c2s'), s2c: prefix('s2c') };
+    this.#session = session;
   }
 
   /** Starts a new batch at this wall clock, in milliseconds. What `take` gave out before is written over. */
@@ -72,7 +78,7 @@ export class RecordWriter {
     this.#length = 0;
     if (timeMs === this.#timeMs) return;
     this.#timeMs = timeMs;
-    this.#time = Buffer.from(`","ts_ms":${timeMs}`);
+    this.#heads.c2s = this.#heads.s2c = null;
   }
 
   /** The records of this batch, valid until the next `start`. */
@@ -81,21 +87,23 @@ export class RecordWriter {
   }
 
   append(message: Message, verdict: Verdict): void {
+    const middle = this.#middle(message, verdict);
     // Everything but paths and flags is bounded; those are added by the slow road below.
-    this.#room(1_024);
-    this.#bytes(this.#prefixes[message.dir]);
-    this.#padded(message.seq);
-    this.#bytes(this.#time);
-    this.#bytes(SEQ);
-    this.#digits(message.seq);
-    this.#bytes(this.#middle(message, verdict));
+    this.#room(middle.length + 1_024);
+    const head = this.#head(message.dir, message.seq);
+    this.#buffer.set(head.bytes, this.#length);
+    this.#length += head.seqAt;
+    this.#digitsBackwards(message.seq, this.#length);
+    this.#length = this.#length - head.seqAt + head.bytes.length;
+    this.#digitsBackwards(message.seq, this.#length);
+    this.#buffer.set(middle, this.#length);
+    this.#length += middle.length;
     this.#id(message);
     this.#bytes(BYTES_IN);
     this.#digits(message.bytesIn);
     this.#bytes(BYTES_OUT);
     this.#digits(verdict.decision === 'forward' ? bytesOut(message) : 0);
-    const edited = message.edits !== null && verdict.decision === 'forward';
-    if (edited) this.#text(editText(message));
+    if (message.edits !== null && verdict.decision === 'forward') this.#text(editText(message));
     this.#bytes(MAX_DEPTH);
     this.#digits(message.maxDepth);
     if (message.flags !== null || (message.policy !== null && message.policy.flags.length > 0)) this.#text(flagText(message));
@@ -105,18 +113,28 @@ export class RecordWriter {
     this.#buffer[this.#length++] = 0x0a;
   }
 
+  /** What a batch's records begin with; only the digits of the number differ while it has as many of them. */
+  #head(dir: Direction, seq: number): Head {
+    const known = this.#heads[dir];
+    if (known !== null && seq >= known.from && seq < known.below) return known;
+    const digits = String(seq).length;
+    const event = eventId(this.#session, dir, seq);
+    const bytes = Buffer.from(`{"v":${RECORD_VERSION},"event":"${event}","ts_ms":${this.#timeMs},"seq":${seq}`);
+    const seqAt = bytes.indexOf('","ts_ms"');
+    return (this.#heads[dir] = { bytes, seqAt, from: 10 ** (digits - 1), below: 10 ** digits });
+  }
+
   #middle(message: Message, verdict: Verdict): Buffer {
-    const named = message.tool === null ? this.#byMethod : this.#byTool;
+    const named = this.#middles[(message.dir === 'c2s' ? 0 : 1) + (message.tool === null ? 0 : 2)] as Middles;
     const name = message.tool ?? message.method;
     const kind = KINDS.indexOf(message.kind);
     const known = named.get(verdict)?.get(name)?.[kind];
     if (known !== undefined) return known;
     const made = middle(message, verdict);
     if (name !== null && name.length > DEFAULTS.maxRecorded) return made;
-    if (this.#middles++ === DEFAULTS.cachedNames) {
-      this.#byMethod.clear();
-      this.#byTool.clear();
-      this.#middles = 1;
+    if (this.#middleCount++ === DEFAULTS.cachedNames) {
+      for (const middles of this.#middles) middles.clear();
+      this.#middleCount = 1;
     }
     let byName = named.get(verdict);
     if (byName === undefined) named.set(verdict, (byName = new Map()));
@@ -166,18 +184,13 @@ export class RecordWriter {
     this.#buffer = larger;
   }
 
-  #bytes(bytes: Buffer): void {
+  /** Short constant bytes; there is room. */
+  #bytes(bytes: Uint8Array): void {
     const out = this.#buffer;
+    const from = this.#length;
     const length = bytes.length;
-    let p = this.#length;
-    if (length > 48) {
-      this.#room(length + 512);
-      this.#buffer.set(bytes, p);
-      this.#length += length;
-      return;
-    }
-    for (let i = 0; i < length; i++) out[p++] = bytes[i] as number;
-    this.#length = p;
+    for (let i = 0; i < length; i++) out[from + i] = bytes[i] as number;
+    this.#length = from + length;
   }
 
   /** ASCII text. */
@@ -187,14 +200,22 @@ export class RecordWriter {
   }
 
   #digits(value: number): void {
-    let divisor = 1;
-    while (value / divisor >= 10) divisor *= 10;
-    for (; divisor >= 1; divisor /= 10) this.#buffer[this.#length++] = ZERO + (Math.floor(value / divisor) % 10);
+    let count = 1;
+    for (let bound = 10; value >= bound; bound *= 10) count++;
+    this.#length += count;
+    this.#digitsBackwards(value, this.#length);
   }
 
-  #padded(seq: number): void {
-    for (let floor = 100_000; floor > seq && floor > 1; floor /= 10) this.#buffer[this.#length++] = ZERO;
-    this.#digits(seq);
+  /** Digits that end right before `end`, over what stands there. */
+  #digitsBackwards(value: number, end: number): void {
+    const out = this.#buffer;
+    let left = value;
+    do {
+      // Integer arithmetic while it fits, since V8 divides by a constant without a division then.
+      const rest = left <= 0x7fffffff ? (left / 10) | 0 : Math.floor(left / 10);
+      out[--end] = ZERO + (left - rest * 10);
+      left = rest;
+    } while (left > 0);
   }
 }
 
@@ -203,11 +224,20 @@ export const bytesOut = (message: Message): number => message.output?.length ?? 
 
 const editText = (message: Message): string => {
   const edits = message.edits ?? [];
-  const masked = edits.filter((edit) => edit.kind === 'mask').map((edit) => quotedPath(edit.path));
-  const others = edits.filter((edit) => edit.kind !== 'mask').map((edit) => `{"kind":"${edit.kind}","path":${quotedPath(edit.path)}}`);
+  const masked = edits.filter((edit) => edit.kind === 'mask');
+  const others = edits.filter((edit) => edit.kind !== 'mask');
   return (
-    (masked.length > 0 ? `,"redacted":[${[...new Set(masked)].join(',')}]` : '') + (others.length > 0 ? `,"edits":[${others.join(',')}]` : '')
+    (masked.length > 0 ? `,"redacted":[${places(masked, quotedPath)}]` : '') +
+    (others.length > 0 ? `,"edits":[${places(others, (path) => `{"kind":"line_break","path":${quotedPath(path)}}`)}]` : '')
   );
+};
+
+/** Each place once, the first few by path and the others by number, so that no message can make its record long. */
+const places = (edits: readonly Edit[], show: (path: string) => string): string => {
+  const named = edits.slice(0, DEFAULTS.maxPaths).filter((edit) => edit.path !== '');
+  const shown = [...new Set(named.map((edit) => edit.path))].map(show);
+  const more = edits.length - named.length;
+  return [...shown, ...(more > 0 ? [show(`(${more} more)`)] : [])].join(',');
 };
 
 const flagText = (message: Message): string =>

@@ -1,6 +1,6 @@
 // Where records go, and the promise that they are there before a message moves on.
 // Owns durability. Must not know what a record says.
-import { closeSync, constants, fstatSync, ftruncateSync, openSync, readFileSync, readSync, unlinkSync, writeSync } from 'node:fs';
+import { closeSync, constants, fstatSync, ftruncateSync, linkSync, openSync, readFileSync, readSync, rmSync, writeFileSync, writeSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import { DEFAULTS } from '../defaults.js';
 import { Fault } from '../errors.js';
@@ -18,17 +18,20 @@ const failed = (what: string, cause: unknown): Fault =>
 /** One process a log: a second filter on the same file would tear its lines. */
 const lock = (path: string): (() => void) => {
   const lockPath = `${path}.lock`;
+  const own = `${lockPath}.${process.pid}`;
   for (let attempt = 0; ; attempt++) {
     try {
-      const fd = openSync(lockPath, 'wx', 0o600);
-      writeSync(fd, String(process.pid));
-      closeSync(fd);
-      return () => unlinkSync(lockPath);
+      // Written aside and then linked: a lock is never seen without its owner's number in it.
+      writeFileSync(own, String(process.pid), { mode: 0o600 });
+      linkSync(own, lockPath);
+      return () => rmSync(lockPath, { force: true });
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || attempt > 0) throw error;
       const holder = Number(readFileSync(lockPath, 'utf8'));
       if (isAlive(holder)) throw new Error(`process ${holder} writes to it already (${lockPath})`, { cause: error });
-      unlinkSync(lockPath); // its owner was killed
+      rmSync(lockPath, { force: true }); // its owner was killed
+    } finally {
+      rmSync(own, { force: true });
     }
   }
 };
@@ -89,7 +92,7 @@ export const fileSink = (path: string, options: { append?: boolean } = {}): Sink
         size += bytes.length;
       } catch (error) {
         try {
-          if (regular) ftruncateSync(fd, size);
+          if (regular && fstatSync(fd).size > size) ftruncateSync(fd, size); // only ever cut: a log cut short by others stays so
         } catch {
           // The record of the failure is the Fault itself.
         }

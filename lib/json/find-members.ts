@@ -3,7 +3,7 @@
 import { DEFAULTS } from '../defaults.js';
 import { spellingKey } from './name-cache.js';
 import type { NameWatch, Where } from './name-watch.js';
-import { mayBeJson } from './scan.js';
+import { opensJson } from './scan.js';
 import { decodeString, view } from './strings.js';
 
 const QUOTE = 0x22;
@@ -14,7 +14,7 @@ const CLOSE_OBJECT = 0x7d;
 const OPEN_ARRAY = 0x5b;
 const CLOSE_ARRAY = 0x5d;
 
-const MAX_DEPTH = 512; // inner JSON is not bounded by the scan; deeper than this is a hit as a whole
+const MAX_DEPTH = 1_100; // above what a policy can allow; JSON quoted in a string is not bounded by the scan
 
 /** One value to replace. Offsets are into the line; `level` counts the strings it is quoted in. */
 export interface Hit {
@@ -24,10 +24,17 @@ export interface Hit {
   readonly path: string;
 }
 
-const PLAIN_NAME = /^[A-Za-z0-9_$-]{1,128}$/;
+const PLAIN_NAME = /^[A-Za-z0-9_$-]{1,64}$/;
 
-/** One step of a path as people read it: plain names as they are, any other quoted. */
-export const pathStep = (name: string): string => (PLAIN_NAME.test(name) ? name : JSON.stringify(name));
+const LONGEST_STEP = 64;
+
+/** One step of a path as people read it: plain names as they are, any other quoted, a long one cut with its length. */
+export const pathStep = (name: string): string => {
+  if (PLAIN_NAME.test(name)) return name;
+  if (name.length <= LONGEST_STEP) return JSON.stringify(name);
+  const kept = name.slice(0, LONGEST_STEP).replace(/[\ud800-\udbff]$/, ''); // never half a pair
+  return JSON.stringify(`${kept}… (${name.length} characters)`);
+};
 
 /** Bytes of one text, and where each of them stands in the line; no map where that is the line itself. */
 interface Text {
@@ -35,6 +42,8 @@ interface Text {
   readonly map: Int32Array | null;
   readonly level: number;
 }
+
+const PAIR = /^\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]/;
 
 const SIMPLE_ESCAPES: Readonly<Record<number, number>> = { 0x62: 0x08, 0x66: 0x0c, 0x6e: 0x0a, 0x72: 0x0d, 0x74: 0x09 };
 
@@ -60,12 +69,10 @@ const decodeMapped = (text: Text, start: number, end: number): Text => {
       p += 2;
       continue;
     }
-    let units = view(bytes).toString('latin1', p, p + 6);
-    p += 6;
-    if (/^\\u[dD][89abAB]/.test(units)) {
-      units += view(bytes).toString('latin1', p, p + 6);
-      p += 6;
-    }
+    // A pair of escapes is one character; half of a pair alone, which JSON in a string may hold, stays alone.
+    const pair = PAIR.test(view(bytes).toString('latin1', p, p + 12));
+    const units = view(bytes).toString('latin1', p, p + (pair ? 12 : 6));
+    p += units.length;
     for (const byte of Buffer.from(JSON.parse(`"${units}"`) as string)) {
       map[length] = at(from);
       out[length++] = byte;
@@ -98,6 +105,8 @@ export class MemberFinder {
   readonly #stepStarts: number[] = [];
   readonly #stepEnds: number[] = [];
   #steps = 0;
+  /** True where the last search could not go on to the end: what it found is not all. */
+  tooDeep = false;
 
   /** `maxLevels`: objects and arrays that are entered below the one `find` is given. `intoStrings`: also JSON quoted in strings. */
   constructor(watch: NameWatch, maxLevels: number, intoStrings: boolean) {
@@ -106,23 +115,27 @@ export class MemberFinder {
     this.#intoStrings = intoStrings;
   }
 
-  /** Hits below the object at `bytes[start]`, in the order they stand; null where there is none. `path` is that object's own. */
+  /**
+   * Hits below the object at `bytes[start]`, in the order they stand; null where there is none. `path` is that object's
+   * own; hits beyond the first `DEFAULTS.maxPaths` have no path. Look at `tooDeep` afterwards.
+   */
   find(bytes: Uint8Array, start: number, where: Where, path: readonly string[]): Hit[] | null {
     this.#text = { bytes, map: null, level: 0 };
     this.#hits = null;
     this.#root = path;
     this.#steps = 0;
-    this.#value(start, 1, where);
+    this.tooDeep = this.#value(start, 1, where) < 0;
     return this.#hits;
   }
 
   #hit(start: number, end: number): void {
     const { map, level } = this.#text;
-    (this.#hits ??= []).push({
+    const hits = (this.#hits ??= []);
+    hits.push({
       start: map === null ? start : (map[start] as number),
       end: map === null ? end : (map[end] as number),
       level,
-      path: this.#path(),
+      path: hits.length < DEFAULTS.maxPaths ? this.#path() : '',
     });
   }
 
@@ -180,7 +193,7 @@ export class MemberFinder {
         this.#steps--;
       } else {
         const first = bytes[p];
-        if (first === OPEN_OBJECT || first === OPEN_ARRAY || (first === QUOTE && this.#intoStrings && mayBeJson(bytes[p + 1]))) {
+        if (first === OPEN_OBJECT || first === OPEN_ARRAY || (first === QUOTE && this.#intoStrings && opensJson(bytes, p + 1))) {
           const meta = where === 'params' && decodeString(bytes, nameStart, nameEnd) === '_meta';
           this.#enter(nameStart, nameEnd);
           p = this.#value(p, depth + 1, meta ? 'meta' : 'elsewhere');
@@ -213,7 +226,7 @@ export class MemberFinder {
 
   #inner(start: number, end: number, depth: number): void {
     const outer = this.#text;
-    if (outer.level >= DEFAULTS.maxInnerJson || !mayBeJson(outer.bytes[start])) return;
+    if (outer.level >= DEFAULTS.maxInnerJson || !opensJson(outer.bytes, start)) return;
     const inner = decodeMapped(outer, start, end);
     let p = 0;
     while (p < inner.bytes.length && (inner.bytes[p] as number) <= 0x20) p++;

@@ -116,9 +116,23 @@ const INTEGER_START = new Uint8Array(256);
 INTEGER_START.fill(1, ZERO, ZERO + 10);
 INTEGER_START[MINUS] = 1;
 
-/** A cheap look at the first byte of string content: JSON of an object or array, after white space, however spelled. */
-export const mayBeJson = (first: number | undefined): boolean =>
-  first === OPEN_OBJECT || first === OPEN_ARRAY || first === BACKSLASH || first === SPACE;
+const WHITE_ESCAPES = new Set([0x6e, 0x72, 0x74]); // \n \r \t
+
+/**
+ * A look at how string content at `p` begins: true where it may be JSON of an object or array after white space,
+ * however that is spelled. Any `\u` escape counts as such.
+ */
+export const opensJson = (bytes: Uint8Array, p: number): boolean => {
+  for (;;) {
+    const byte = bytes[p] as number;
+    if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) return true;
+    if (byte === SPACE) p++;
+    else if (byte !== BACKSLASH) return false;
+    else if (bytes[p + 1] === 0x75) return true;
+    else if (WHITE_ESCAPES.has(bytes[p + 1] as number)) p += 2;
+    else return false;
+  }
+};
 
 const PAIRWISE = 16; // above it a Set tells duplicates apart: pairwise on a 1 MB object takes seconds
 
@@ -273,7 +287,7 @@ export class Scanner {
     const bytes = this.#bytes;
     switch (bytes[p]) {
       case QUOTE: {
-        if (this.#looking !== null && mayBeJson(bytes[p + 1])) this.#seen();
+        if (this.#looking !== null && opensJson(bytes, p + 1)) this.#seen();
         const close = this.#string(p + 1);
         return close < 0 ? -1 : close + 1;
       }
@@ -299,24 +313,25 @@ export class Scanner {
   /** `p` is after the opening quote, or at any byte of the string; returns the offset of the closing quote, or -1. */
   #string(p: number): number {
     const bytes = this.#bytes;
+    const text = TEXT; // a local: in a bundle V8 does not know that the module's own never changes
     for (;;) {
       // Unrolled: most of a session's bytes pass here.
-      while (TEXT[bytes[p] as number] === 0) {
-        if (TEXT[bytes[p + 1] as number] !== 0) {
+      while (text[bytes[p] as number] === 0) {
+        if (text[bytes[p + 1] as number] !== 0) {
           p += 1;
           break;
         }
-        if (TEXT[bytes[p + 2] as number] !== 0) {
+        if (text[bytes[p + 2] as number] !== 0) {
           p += 2;
           break;
         }
-        if (TEXT[bytes[p + 3] as number] !== 0) {
+        if (text[bytes[p + 3] as number] !== 0) {
           p += 3;
           break;
         }
         p += 4;
       }
-      switch (TEXT[bytes[p] as number]) {
+      switch (text[bytes[p] as number]) {
         case END:
           return p;
         case ESCAPE:
@@ -420,6 +435,7 @@ export class Scanner {
 
   #object(p: number, depth: number, place: Place): number {
     const bytes = this.#bytes;
+    const text = TEXT;
     if (depth > this.#maxDepth) return this.#fail('too_deep', p - 1);
     if (depth > this.maxDepth) this.maxDepth = depth;
     const names = this.#names;
@@ -436,17 +452,17 @@ export class Scanner {
       p = nameStart;
       let key = 0; // `spellingKey`, computed on the way; unrolled like `#string`
       let byte = bytes[p] as number;
-      while (TEXT[byte] === 0) {
+      while (text[byte] === 0) {
         const second = bytes[p + 1] as number;
         key = (Math.imul(key, 31) + byte) | 0;
-        if (TEXT[second] !== 0) {
+        if (text[second] !== 0) {
           byte = second;
           p += 1;
           break;
         }
         const third = bytes[p + 2] as number;
         key = (Math.imul(key, 31) + second) | 0;
-        if (TEXT[third] !== 0) {
+        if (text[third] !== 0) {
           byte = third;
           p += 2;
           break;
@@ -523,7 +539,7 @@ export class Scanner {
       while (bytes[p] === SPACE || bytes[p] === TAB) p++;
       const valueStart = p;
       if (bytes[p] === QUOTE) {
-        if (looking !== null && mayBeJson(bytes[p + 1])) this.#seen();
+        if (looking !== null && opensJson(bytes, p + 1)) this.#seen();
         p = this.#string(p + 1);
         if (p < 0) return -1;
         p++;

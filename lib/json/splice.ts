@@ -1,5 +1,6 @@
 // Replaces spans of a line and leaves every other byte as it came; names the place of a span.
 // Must not choose what is replaced: edits come in, sorted and apart.
+import { DEFAULTS } from '../defaults.js';
 import { pathStep } from './find-members.js';
 import { decodeString } from './strings.js';
 import type { Edit } from '../message.js';
@@ -28,25 +29,35 @@ export const splice = (bytes: Uint8Array, start: number, end: number, edits: rea
   return out;
 };
 
-const LINE_BREAKS: ReadonlyArray<readonly [Uint8Array, Uint8Array]> = [
-  [Buffer.from('\u0085'), Buffer.from('\\u0085')],
-  [Buffer.from('\u2028'), Buffer.from('\\u2028')],
-  [Buffer.from('\u2029'), Buffer.from('\\u2029')],
-];
+const NEXT_LINE = Buffer.from('\\u0085');
+const LINE_SEPARATOR = Buffer.from('\\u2028');
+const PARAGRAPH_SEPARATOR = Buffer.from('\\u2029');
 
 /** Raw U+0085, U+2028 and U+2029 end a line for naive readers: an edit for each, to its escape. In order. */
 export const lineBreakEdits = (bytes: Uint8Array, start: number, end: number): Edit[] => {
-  const edits: Edit[] = [];
-  const line = Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start);
-  for (const [raw, escaped] of LINE_BREAKS) {
-    for (let at = line.indexOf(raw); at >= 0; at = line.indexOf(raw, at + raw.length)) {
-      const from = start + at;
-      edits.push({ start: from, end: from + raw.length, bytes: escaped, kind: 'line_break', path: '' });
-    }
+  const offsets: number[] = [];
+  for (let p = start; p < end - 1; p++) {
+    if (bytes[p] === 0xc2 && bytes[p + 1] === 0x85) offsets.push(p);
+    else if (bytes[p] === 0xe2 && bytes[p + 1] === 0x80 && (bytes[p + 2] === 0xa8 || bytes[p + 2] === 0xa9)) offsets.push(p);
   }
-  edits.sort((a, b) => a.start - b.start);
-  const paths = pathsOf(bytes, start, edits.map((edit) => edit.start));
-  return edits.map((edit, i) => ({ ...edit, path: paths[i] as string }));
+  const paths = pathsOf(bytes, start, offsets.slice(0, DEFAULTS.maxPaths));
+  return offsets.map((at, i) => {
+    const [length, escape] = bytes[at] === 0xc2 ? [2, NEXT_LINE] : [3, bytes[at + 2] === 0xa8 ? LINE_SEPARATOR : PARAGRAPH_SEPARATOR];
+    return { start: at, end: at + length, bytes: escape, kind: 'line_break', path: paths[i] ?? '' };
+  });
+};
+
+/** Two lists, each in order, as one in order; an edit inside a mask is dropped, since the mask replaces it. */
+export const mergeEdits = (masks: readonly Edit[], others: readonly Edit[]): Edit[] => {
+  const merged: Edit[] = [];
+  let next = 0;
+  for (const edit of others) {
+    while (next < masks.length && (masks[next] as Edit).start <= edit.start) merged.push(masks[next++] as Edit);
+    const before = merged.at(-1);
+    if (before === undefined || before.end <= edit.start) merged.push(edit);
+  }
+  for (; next < masks.length; next++) merged.push(masks[next] as Edit);
+  return merged;
 };
 
 /** For each offset, in order, the dotted path of the innermost member or element that holds it. */
@@ -76,11 +87,12 @@ const pathsOf = (bytes: Uint8Array, start: number, offsets: readonly number[]): 
       case 0x7d:
       case 0x5d:
         steps.pop();
+        nameNext = false;
         break;
       case 0x2c: {
         const step = steps[steps.length - 1];
+        nameNext = typeof step !== 'number';
         if (typeof step === 'number') steps[steps.length - 1] = step + 1;
-        else nameNext = true;
         break;
       }
     }

@@ -28,12 +28,15 @@ export const auditTap = (session: string, wall: () => number, sink: Sink | null)
   const writer = new RecordWriter(session);
   const tally: Tally = { messages: 0, forward: 0, deny: 0, drop: 0, hold: 0, error: 0, bytes_in: 0, bytes_out: 0, redacted: 0 };
   let fault: Fault | null = null;
-  let pending: Uint8Array = new Uint8Array(0);
+  /** Records of the array at hand; null where its step did not come to an end. */
+  let pending: Uint8Array | null = null;
 
   return {
     name: 'audit-tap',
+    emits: 'messages',
     tally,
     step(batch) {
+      pending = null;
       writer.start(wall());
       for (const message of batch) {
         const settled = (message.verdict ??= UNSETTLED);
@@ -44,15 +47,16 @@ export const auditTap = (session: string, wall: () => number, sink: Sink | null)
           tally.bytes_out += bytesOut(message);
           if (message.edits?.some((edit) => edit.kind === 'mask') === true) tally.redacted++;
         } else message.event = eventId(session, message.dir, message.seq);
-        if (settled.code === 'fault') fault ??= new Fault('stage', settled.reason);
+        if (message.fault !== null || settled.code === 'fault') fault ??= new Fault('stage', message.fault ?? settled.reason);
         if (sink !== null) writer.append(message, settled);
       }
-      pending = sink === null ? pending : writer.take();
+      pending = writer.take();
       return batch as Message[];
     },
     commit(done) {
       const after = (error?: Error): void => done(error ?? fault ?? undefined);
-      if (sink === null || pending.length === 0) after();
+      if (pending === null) done(new Fault('stage', 'the records of an array were not made'));
+      else if (sink === null || pending.length === 0) after();
       else sink.write(pending, after);
     },
   };

@@ -89,6 +89,7 @@ export const classifier = (policy: () => Policy): Stage<Message, Message> => {
 
   return {
     name: 'classifier',
+    emits: 'messages',
     step(batch) {
       const current = policy();
       scanner.limitDepth(current.limits.maxDepth);
@@ -101,6 +102,7 @@ export const classifier = (policy: () => Policy): Stage<Message, Message> => {
       for (let i = 0; i < batch.length; i++) {
         const message = batch[i] as Message;
         message.policy = current;
+        if (message.fault !== null) continue;
         if (i >= utf8End) {
           // One call for all lines that share their memory costs a tenth of one call a line.
           utf8End = i + 1;

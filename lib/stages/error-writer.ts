@@ -3,7 +3,7 @@
 import { CODES } from '../errors.js';
 import type { CodeName } from '../errors.js';
 import { cut } from '../audit/record-writer.js';
-import { view } from '../json/strings.js';
+import { escapeNonAscii, view } from '../json/strings.js';
 import type { Message, Stage, Verdict } from '../message.js';
 
 export interface ErrorWriter extends Stage<Message, Uint8Array> {
@@ -39,13 +39,14 @@ const reply = (message: Message, verdict: Verdict): string => {
       ...(verdict.retryAfterMs === undefined ? {} : { retry_after_ms: verdict.retryAfterMs }),
     },
   };
-  return `{"jsonrpc":"2.0","id":${id},"error":${JSON.stringify(error)}}\n`;
+  return `{"jsonrpc":"2.0","id":${id},"error":${escapeNonAscii(JSON.stringify(error))}}\n`;
 };
 
 export const errorWriter = (): ErrorWriter => {
   let replies = 0;
   return {
     name: 'error-writer',
+    emits: 'bytes',
     get replies() {
       return replies;
     },

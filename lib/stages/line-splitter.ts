@@ -124,7 +124,7 @@ export const lineSplitter = (dir: Direction, maxBytes: () => number): LineSplitt
         return;
       }
       const id = found.id ?? new Uint8Array(0);
-      const message = new Message(dir, id, 0, id.length, lastByte === CR ? skipped - 1 : skipped);
+      const message = new Message(dir, id, 0, id.length, lastByte === CR && !ended ? skipped - 1 : skipped);
       message.seq = ++seq;
       message.oversize = true;
       message.kind = found.kind;
@@ -163,6 +163,7 @@ export const lineSplitter = (dir: Direction, maxBytes: () => number): LineSplitt
 
   return {
     name: 'line-splitter',
+    emits: 'messages',
     get blank() {
       return blank;
     },

@@ -29,6 +29,7 @@ export const policyGate = (): Stage<Message, Message> => {
 
   return {
     name: 'policy-gate',
+    emits: 'messages',
     step(batch) {
       for (const message of batch) {
         if (!passes(message) || message.policy === null) continue;

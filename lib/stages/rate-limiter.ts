@@ -89,15 +89,25 @@ export const rateLimiter = (now: Now): Stage<Message, Message> => {
       ...(Number.isFinite(wait) ? { retryAfterMs: Math.ceil(wait) } : {}),
     });
 
+  /** Under observe it passes, and the record shows what spoke first, as it would be without observing. */
+  const withhold = (message: Message, refusal: Verdict): void => {
+    if (message.verdict?.would !== undefined) return;
+    message.verdict = verdict('observed', { rule: refusal.rule, reason: `observed only: ${refusal.reason}`, would: refusal.decision });
+  };
+
   const judge = (message: Message, time: number): void => {
     const policy = message.policy;
     if (policy === null) return;
     const unique = policy.limits.ids === 'unique' && message.kind === 'request';
     const key = unique ? idKey(message.bytes, message.idStart, message.idEnd) : '';
+    const observes = policy.mode === 'observe';
     if (unique && ids.has(key)) {
-      message.verdict = ID_IN_USE;
-      message.idUsable = false; // two answers under one id could not be told apart
-      return;
+      if (!observes) {
+        message.verdict = ID_IN_USE;
+        message.idUsable = false; // two answers under one id could not be told apart
+        return;
+      }
+      withhold(message, ID_IN_USE);
     }
     const rates = policy.limits.rates;
     for (const rate of rates) {
@@ -105,12 +115,11 @@ export const rateLimiter = (now: Now): Stage<Message, Message> => {
       const wait = windowOf(rate).wait(time);
       if (wait === 0) continue;
       const refusal = limited(rate, wait);
-      if (policy.mode !== 'observe') {
+      if (!observes) {
         message.verdict = refusal;
         return;
       }
-      // What spoke first is what is shown, as it would be without observing.
-      if (message.verdict?.would === undefined) message.verdict = verdict('observed', { rule: refusal.rule, reason: `observed only: ${refusal.reason}`, would: refusal.decision });
+      withhold(message, refusal);
     }
     // Checked all, now commit all: a refused message has spent nothing.
     for (const rate of rates) if (counts(rate, message)) windowOf(rate).spend(time);
@@ -119,6 +128,7 @@ export const rateLimiter = (now: Now): Stage<Message, Message> => {
 
   return {
     name: 'rate-limiter',
+    emits: 'messages',
     step(batch) {
       // A clock that steps back must neither lock a caller out nor refill a window.
       latest = Math.max(latest, now());

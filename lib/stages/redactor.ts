@@ -3,17 +3,19 @@
 import { verdict } from '../errors.js';
 import { MemberFinder } from '../json/find-members.js';
 import { Scanner } from '../json/scan.js';
-import { lineBreakEdits, splice } from '../json/splice.js';
+import { lineBreakEdits, mergeEdits, splice } from '../json/splice.js';
 import { decodeString, idKey } from '../json/strings.js';
 import { passes } from '../message.js';
 import type { Edit, Message, Redaction, Stage } from '../message.js';
 import { redactionWatch } from '../policy/redaction.js';
 
-const SPLICE_FAILED = verdict('splice_failed', { hint: 'Report this: a mask made the message another one.' });
+const SPLICE_FAILED = verdict('splice_failed', { hint: 'report this: a mask made the message another one' });
+const UNSEARCHABLE = verdict('splice_failed', { reason: 'the message is nested too deep to be searched for what must be masked', hint: 'nest less' });
 
 /** A policy's redaction made ready: the search, and the mask as it is spelled at each level of quoting. */
 class Masker {
   readonly redaction: Redaction;
+  tooDeep = false;
   readonly #finder: MemberFinder;
   readonly #masks: Uint8Array[] = [];
 
@@ -23,11 +25,14 @@ class Masker {
     this.#finder = new MemberFinder(redactionWatch(redaction), redaction.depth, anyDepth);
   }
 
+  /** The masks of a message, in order; null where there is none. `tooDeep` tells whether they are all. */
   edits(message: Message): Edit[] | null {
+    this.tooDeep = false;
     const anyDepth = this.redaction.depth === Infinity;
     const start = anyDepth ? message.paramsStart : message.argumentsStart;
     if (start < 0) return null;
     const hits = this.#finder.find(message.bytes, start, anyDepth ? 'params' : 'elsewhere', anyDepth ? ['params'] : ['params', 'arguments']);
+    this.tooDeep = this.#finder.tooDeep;
     if (hits === null) return null;
     return hits.map(({ start: from, end, level, path }) => ({ start: from, end, bytes: this.#mask(level), kind: 'mask', path }));
   }
@@ -38,8 +43,6 @@ class Masker {
     return (this.#masks[level] ??= Buffer.from(text));
   }
 }
-
-const within = (edit: Edit, masks: readonly Edit[]): boolean => masks.some((mask) => edit.start >= mask.start && edit.end <= mask.end);
 
 const sameId = (message: Message, output: Uint8Array, start: number, end: number): boolean => {
   if (message.idStart < 0) return start < 0;
@@ -52,11 +55,11 @@ const sameTool = (message: Message, output: Uint8Array, start: number, end: numb
 
 export const redactor = (): Stage<Message, Message> => {
   const scanner = new Scanner();
-  let masker: Masker | null = null;
+  let current: Masker | null = null;
 
   const maskerOf = (redaction: Redaction): Masker => {
-    if (masker === null || masker.redaction !== redaction) masker = new Masker(redaction);
-    return masker;
+    if (current === null || current.redaction !== redaction) current = new Masker(redaction);
+    return current;
   };
 
   /** The spliced line must still be the same message, by the same strict scan. */
@@ -80,16 +83,20 @@ export const redactor = (): Stage<Message, Message> => {
 
   return {
     name: 'redactor',
+    emits: 'messages',
     step(batch) {
       for (const message of batch) {
         const policy = message.policy;
         if (policy === null || !passes(message)) continue;
-        const masks = policy.redaction === null || !message.watched ? null : maskerOf(policy.redaction).edits(message);
+        const masker = policy.redaction === null || !message.watched ? null : maskerOf(policy.redaction);
+        const masks = masker?.edits(message) ?? null;
+        if (masker?.tooDeep === true) {
+          message.verdict = UNSEARCHABLE;
+          continue;
+        }
         if (masks === null && !message.hasLineBreaks) continue;
         const breaks = message.hasLineBreaks ? lineBreakEdits(message.bytes, message.start, message.end) : [];
-        const edits = [...(masks ?? []), ...breaks.filter((edit) => masks === null || !within(edit, masks))];
-        edits.sort((a, b) => a.start - b.start);
-        apply(message, edits, policy.limits.maxDepth);
+        apply(message, mergeEdits(masks ?? [], breaks), policy.limits.maxDepth);
       }
       return batch as Message[];
     },

@@ -1,5 +1,6 @@
 // Verdicts become bytes here and nowhere else: what passes goes forward, what was refused goes to the error writer.
 // Must not write a message whose verdict is anything but forward.
+import { Fault } from '../errors.js';
 import type { Message, Stage } from '../message.js';
 
 const LF = 0x0a;
@@ -15,6 +16,7 @@ export interface SerializerHooks {
 
 export const serializer = ({ refused, forwarded }: SerializerHooks): Stage<Message, Uint8Array> => ({
   name: 'serializer',
+    emits: 'bytes',
   step(batch) {
     const out: Uint8Array[] = [];
     const stopped: Message[] = [];
@@ -31,6 +33,8 @@ export const serializer = ({ refused, forwarded }: SerializerHooks): Stage<Messa
       span = null;
     };
     for (const message of batch) {
+      // The tap ends a leg over these; here they come only where there is none.
+      if (message.fault !== null) throw new Fault('stage', message.fault);
       if (message.verdict?.decision !== 'forward') {
         stopped.push(message);
         continue;

@@ -37,7 +37,8 @@ const plainly = (message: Message, session: string, time: number): string => {
   const { decision, code, severity, rule, reason, would } = message.verdict as Verdict;
   const forward = decision === 'forward';
   const masked = forward ? [...new Set((message.edits ?? []).filter((edit) => edit.kind === 'mask').map((edit) => cutPlainly(edit.path)))] : [];
-  const others = forward ? (message.edits ?? []).filter((edit) => edit.kind !== 'mask').map((edit) => ({ kind: edit.kind, path: cutPlainly(edit.path) })) : [];
+  const places = new Set(forward ? (message.edits ?? []).filter((edit) => edit.kind !== 'mask').map((edit) => cutPlainly(edit.path)) : []);
+  const others = [...places].map((path) => ({ kind: 'line_break', path }));
   const flags = [...new Set([...(message.policy?.flags ?? []), ...(message.flags ?? [])])];
   return `${ascii(JSON.stringify({
     v: 1,
@@ -85,10 +86,11 @@ const someMessage = fc
   .record({
     dir: fc.constant<Direction>('c2s'), kind: fc.constantFrom<Kind>('request', 'notification', 'response', 'invalid'),
     seq: size.map((n) => n + 1).filter(Number.isSafeInteger), bytesIn: size, maxDepth: fc.nat(300), method: fc.option(text), tool: fc.option(text), id: fc.option(idText),
-    edits: fc.option(fc.array(edit, { maxLength: 4 })), output: fc.option(fc.uint8Array({ maxLength: 30 })), flags: fc.option(fc.subarray(['deep', 'no_policy', 'x'])),
+    edits: fc.option(fc.array(edit, { maxLength: 4 })), output: fc.option(fc.uint8Array({ maxLength: 30 })), flags: fc.option(fc.subarray(['deep', 'no_policy', 'x'], { minLength: 1 })),
     policyFlags: fc.option(fc.subarray(['no_policy', 'y'])), given: fc.constantFrom(...VERDICTS),
   })
-  .map(({ id, policyFlags, given, ...parts }) => Object.assign(id === null ? messageOf('{}') : withId(id), parts, { verdict: given, policy: policyFlags === null ? null : policyOf({ flags: policyFlags }) }));
+  // A tool is named by a call alone.
+  .map(({ id, policyFlags, given, ...parts }) => Object.assign(id === null ? messageOf('{}') : withId(id), parts, parts.tool === null ? {} : { method: 'tools/call' }, { verdict: given, policy: policyFlags === null ? null : policyOf({ flags: policyFlags }) }));
 
 t.test('every record equals its plain construction, byte for byte, and is ASCII', async () => {
   const writer = new RecordWriter('7f3a91c2');
@@ -182,7 +184,9 @@ t.test('batches', async (t) => {
   const many = Array.from({ length: 2_000 }, (_, i) => settled({ seq: i + 1, tool: 'x'.repeat(100), method: 'tools/call' }));
   t.equal(recordsOf(write(many, writer)).length, 2_000, 'more than the first buffer holds');
   const huge = settled({ edits: Array.from({ length: 3_000 }, (_, i): Edit => ({ start: i, end: i, bytes: Buffer.alloc(0), kind: 'mask', path: `params.arguments.${i}` })) });
-  t.equal(recordsOf(write([huge, settled(), huge], writer))[2]?.redacted?.length, 3_000, 'and one record alone');
+  const redacted = recordsOf(write([huge, settled(), huge], writer))[2]?.redacted;
+  t.equal(redacted?.length, 65, 'a record names the first places alone');
+  t.equal(redacted?.at(-1), '(2936 more)', 'and counts the others');
   const decisions: readonly Decision[] = ['forward', 'deny', 'drop', 'hold', 'error'];
   for (const decision of decisions) t.equal(recordsOf(write([settled({ verdict: { ...ALLOWED, decision } })]))[0]?.bytes_out, decision === 'forward' ? 8 : 0);
   const message = new Message('c2s', Buffer.from('  abc \n'), 2, 5, 6);

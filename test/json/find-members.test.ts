@@ -130,9 +130,9 @@ t.test('the places where a name is the protocol\'s own', async (t) => {
 
 t.test('nothing is too deep to be masked', async (t) => {
   const deep = (levels: number): string => `${'['.repeat(levels)}${']'.repeat(levels)}`;
-  const whole = quotedIn(1, `{"a":${deep(600)},"token":1,"b":"{"}`);
+  const whole = quotedIn(1, `{"a":${deep(1_200)},"token":1,"b":"{"}`);
   t.same(find(whole).map(({ start, end, level, path }) => [whole.slice(start, end), level, path]), [[whole.slice(5, -1), 0, 'q']], 'quoted JSON beyond the depth goes as a whole');
-  const before = quotedIn(1, `{"token":1,"a":${deep(600)}}`);
+  const before = quotedIn(1, `{"token":1,"a":${deep(1_200)}}`);
   t.same(find(before).map(({ start, end }) => before.slice(start, end)), [before.slice(5, -1)], 'also where something was found before');
   const within = quotedIn(1, `{"a":${deep(300)},"token":1}`);
   t.same(find(within).map(({ path }) => path), ['q.token']);

@@ -9,7 +9,7 @@ import type { Token } from 'stream-json/core/parser.js';
 import { DEFAULTS } from '../../lib/defaults.js';
 import { CODES } from '../../lib/errors.js';
 import { NameWatch } from '../../lib/json/name-watch.js';
-import { mayBeJson, Scanner } from '../../lib/json/scan.js';
+import { Scanner } from '../../lib/json/scan.js';
 import { redactionWatch } from '../../lib/policy/redaction.js';
 import { callOf, redactionOf, settings, shown } from '../sessions.js';
 
@@ -43,11 +43,11 @@ const MALFORMED: Refusals = [
   ]],
   ['not_json', [
     '▸x', '▸\u0000', '▸}', '▸]', '▸:', '▸NaN', "▸'a'", '▸undefined', '▸/**/{}', '▸\u00a0{}', '▸\u2028{}', '▸\u000b{}',
-    '{▸x}', '{▸1:2}', "{▸'a':1}", '{▸,}', '{▸:1}', '{"a"▸}', '{"a" ▸1}', '{"a"▸,1}', '{"a":▸}', '{"a":▸,}', '{"a"::1}'.replace('::', ':▸:'),
+    '{▸x}', '{▸1:2}', "{▸'a':1}", '{▸,}', '{▸:1}', '{"a"▸}', '{"a" ▸1}', '{"a"▸,1}', '{"a":▸}', '{"a":▸,}', '{"a":▸:1}',
     '{"a":1,▸}', '{"a":1 ▸"b":2}', '{"a":1▸;}', '{"a":1▸]', '[1▸}', '[1,▸]', '[▸,1]', '[1 ▸2]', '[1▸:2]',
     '{"a":▸TRUE}', '{"a":▸True}', '{"a":▸truE}', '{"a":▸nul1}', '{"a":▸fals }', '{"a":▸NaN}', '{"a":▸Infinity}', '{"a":▸.5}', '{"a":▸+1}',
-    '{"a":0▸1}', '{"a":-0▸1}', '{"a":1▸.2.3}'.replace('▸.2', '.2▸'), '{"a":1e5▸.5}', '{"a":0▸x10}', '{"a":1▸_000}', '{"a":1▸n}', '{"a":true▸x}',
-    '{"a":▸\f1}', '{"a":▸\u00a01}', '{"a":1▸\u2028}', '{"a":▸\ufeff1}', '{"a":▸"b"'.replace('▸"b"', '"b"▸"c"}'), '{"a":1▸/**/}', '{"a":▸(1)}',
+    '{"a":0▸1}', '{"a":-0▸1}', '{"a":1.2▸.3}', '{"a":1e5▸.5}', '{"a":0▸x10}', '{"a":1▸_000}', '{"a":1▸n}', '{"a":true▸x}',
+    '{"a":▸\f1}', '{"a":▸\u00a01}', '{"a":1▸\u2028}', '{"a":▸\ufeff1}', '{"a":"b"▸"c"}', '{"a":1▸/**/}', '{"a":▸(1)}',
   ]],
   ['control_character', [
     '{"a":"▸\u0000"}', '{"a":"▸\t"}', '{"a":"x▸\u001f"}', '{"▸\u0001":1}', '{"a":["▸\u0008"]}', '{"a":"\\"▸\u000b"}',
@@ -126,7 +126,7 @@ t.test('depth', async (t) => {
     const objects = `${'{"a":'.repeat(limit + 1)}1${'}'.repeat(limit + 1)}`;
     scan(objects, scanner);
     t.same([scanner.code, scanner.at], ['too_deep', 5 * limit], `${limit + 1} objects`);
-    scan(`${'['.repeat(1_000_000)}`, scanner);
+    scan('['.repeat(1_000_000), scanner);
     t.same([scanner.code, scanner.at], ['too_deep', limit], 'a million brackets');
   }
   t.equal(scan(`{"a":${'['.repeat(DEFAULTS.maxDepth - 1)}${']'.repeat(DEFAULTS.maxDepth - 1)}}`).code, 'bad_version', 'the default limit passes');
@@ -159,11 +159,10 @@ const SHAPES: Refusals = [
     ...['null', 'true', '1.0', '1e2', '-0', '{}', '[]', '1.5', '0.0', `"${LONG_ID}x"`, `"${'é'.repeat(129)}"`, `"${'\\u0041'.repeat(257)}"`, '1'.repeat(257)].map((id) => envelope(`"id":${id},"method":"m/x"`)),
     envelope('"id":null,"result":{}'),
   ]],
-  ['bad_method', [...['null', '1', '{}', '[]', '""', '" "', '"a b"', '"é"', '"a\\u0000"', '"a\\nb"', '"a:b"', '"a\\\\b"', `"${'x'.repeat(129)}"`].map((method) => envelope(`"id":1,"method":${method}`))]],
-  ['method_variant', [
-    ...['Tools/call', 'TOOLS/CALL', 'tools//call', '/tools/call', 'tools/call/', 'Initialize', 'PING', 'notifications/Initialized', 'tools/List', 'logging/setlevel', 'notifications//progress', '//ping', 'ping/']
-      .map((method) => envelope(`"id":1,"method":"${method}"`)),
-  ]],
+  ['bad_method', ['null', '1', '{}', '[]', '""', '" "', '"a b"', '"é"', '"a\\u0000"', '"a\\nb"', '"a:b"', '"a\\\\b"', `"${'x'.repeat(129)}"`].map((method) => envelope(`"id":1,"method":${method}`))],
+  ['method_variant',
+    ['Tools/call', 'TOOLS/CALL', 'tools//call', '/tools/call', 'tools/call/', 'Initialize', 'PING', 'notifications/Initialized', 'tools/List', 'logging/setlevel', 'notifications//progress', '//ping', 'ping/']
+      .map((method) => envelope(`"id":1,"method":"${method}"`))],
   ['id_missing', [envelope('"method":"tools/call"'), envelope('"method":"ping"'), envelope('"method":"roots/list"'), envelope('"result":{}'), envelope('"error":{"code":1,"message":"m"}')]],
   ['id_unexpected', [envelope('"id":1,"method":"notifications/initialized"'), envelope('"id":1,"method":"notifications/of/our/own"')]],
   ['mixed_members', [requestWith('"result":{}'), requestWith('"error":{"code":1,"message":"m"}'), envelope('"id":1,"result":{},"error":{"code":1,"message":"m"}'), envelope('"method":"vendor/x","result":{}')]],
@@ -353,7 +352,6 @@ t.test('watching', async (t) => {
   t.equal(scan(callOf('t', { token: 1 }), scanner).watched, false, 'another watch');
   scanner.watch(null);
   t.equal(scan(callOf('t', { token: 1 }), scanner).watched, true);
-  t.same([0x7b, 0x5b, 0x5c, 0x20, 0x22, 0x61, undefined].map(mayBeJson), [true, true, true, true, false, false, false]);
 });
 
 t.test('the proof of any one value, whatever its shape', async (t) => {
@@ -501,6 +499,8 @@ const mutated = (bytes: Buffer, { kind, at, length, text }: Mutation): Buffer =>
       if (byte === undefined || byte >= 0x80 || byte < 0x20) return bytes;
       return Buffer.concat([bytes.subarray(0, p), Buffer.from(`\\u00${byte.toString(16)}`), bytes.subarray(p + 1)]);
     }
+    default:
+      return bytes;
   }
 };
 
@@ -554,7 +554,7 @@ t.test('mutated lines: the scan accepts what two other parsers accept, or names 
         judge(line);
       }
     }),
-    { ...settings(8_000), verbose: 1 },
+    settings(8_000),
   );
   t.comment(JSON.stringify(tally));
   t.ok(tally.accepted > tally.lines / 50 && tally.strict > tally.lines / 50 && tally.damaged > tally.lines / 200, 'every outcome was met');

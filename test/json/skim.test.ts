@@ -35,6 +35,8 @@ const ROWS: ReadonlyArray<readonly [line: string, found: Skim]> = [
   ['{"id":1,"method":"ping","x":{"y":[1,{"id":3}]},"z":"}{]["}', { id: '1', ...PING }],
   // an id that cannot be answered
   ['{"id":1,"method":"ping","id":1}', { id: null, ...PING }],
+  ['{"ID":1,"method":"ping"}', { id: null, ...PING }],
+  ['{"id":1,"Method":"ping"}', { id: '1', kind: 'request', method: null, tool: null }],
   ['{"id":1,"ID":2,"method":"ping"}', { id: null, ...PING }],
   ['{"id":1,"id\\u0000":2,"method":"ping"}', { id: null, ...PING }],
   ['{"id":1,"\u0131d":2,"method":"ping"}', { id: null, ...PING }],
@@ -114,5 +116,5 @@ t.test('constant memory', async (t) => {
   skimmer.push(Buffer.alloc(1_000_000, '['));
   const after = process.memoryUsage();
   t.ok(after.heapUsed + after.arrayBuffers - before.heapUsed - before.arrayBuffers < 10 * 1024 * 1024);
-  t.same(skimmer.finish(), { id: null, kind: 'request', method: 'ping', tool: null });
+  t.match(skimmer.finish(), { id: null, kind: 'request', method: 'ping', tool: null });
 });

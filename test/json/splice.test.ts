@@ -9,6 +9,8 @@ import { decodeString, encodeAscii, foldName, idKey, view } from '../../lib/json
 import type { Edit } from '../../lib/message.js';
 import { jsonValue, settings, shown } from '../sessions.js';
 
+// How spans are replaced
+
 const edit = (start: number, end: number, text: string): Edit => ({ start, end, bytes: Buffer.from(text), kind: 'mask', path: '' });
 
 t.test('splice', async (t) => {

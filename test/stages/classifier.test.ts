@@ -3,8 +3,7 @@ import t from 'tap';
 import { isUtf8 } from 'node:buffer';
 import { CODES, verdict } from '../../lib/errors.js';
 import type { CodeName } from '../../lib/errors.js';
-import { Message } from '../../lib/message.js';
-import type { Policy } from '../../lib/message.js';
+import type { Message, Policy } from '../../lib/message.js';
 import { classifier } from '../../lib/stages/classifier.js';
 import { lineSplitter } from '../../lib/stages/line-splitter.js';
 import { policyGate } from '../../lib/stages/policy-gate.js';
@@ -39,6 +38,8 @@ const REFUSED: ReadonlyArray<readonly [line: string | Buffer, code: CodeName, ki
   ['hello', 'not_json', 'invalid', null],
   ['\ufeff{"jsonrpc":"2.0","id":5,"method":"ping"}', 'byte_order_mark', 'invalid', '5'],
   [Buffer.from('{"jsonrpc":"2.0","method":"\xff","id":5}', 'latin1'), 'invalid_utf8', 'invalid', '5'],
+  // but for what looks like an answer: a reply would settle a request of the other side
+  ['{"jsonrpc":"2.0","id":5,"result":{}}}', 'trailing_bytes', 'response', '5'],
   // bad shapes keep what they are
   ['{"jsonrpc":"2.0","id":5,"method":"ping","method":"ping"}', 'duplicate_name', 'request', '5'],
   ['{"jsonrpc":"2.0","method":"vendor/x","a":1,"a":2}', 'duplicate_name', 'notification', null],
@@ -154,7 +155,7 @@ t.test('which question is asked', async (t) => {
   }
 });
 
-t.test('observe mode withholds what rules refuse, and nothing else', async (t) => {
+t.test('observe mode withholds what the policy refuses, and not what is malformed', async (t) => {
   const answers = {
     tool_denied: DENIED,
     default_deny: verdict('default_deny', { rule: 'default', reason: 'no rule allows it' }),
@@ -167,7 +168,7 @@ t.test('observe mode withholds what rules refuse, and nothing else', async (t) =
   t.match(judge(callOf('tool_denied', {})).verdict, { decision: 'forward', code: 'observed', rule: 'deny:test', would: 'deny', reason: /^observed only: the test denies it$/ });
   t.match(judge(callOf('default_deny', {})).verdict, { decision: 'forward', code: 'observed', rule: 'default', would: 'deny' });
   t.match(judge('{"jsonrpc":"2.0","id":1,"method":"ping"}').verdict, { decision: 'forward', code: 'observed', would: 'deny' });
-  t.match(judge(callOf('invalid_name', {})).verdict, { decision: 'deny', code: 'invalid_name' });
+  t.match(judge(callOf('invalid_name', {})).verdict, { decision: 'forward', code: 'observed', would: 'deny' });
   t.match(judge('{"jsonrpc":"2.0","id":1,"method":"tools/call"}').verdict, { decision: 'deny', code: 'name_missing' });
   t.equal(judge(callOf('allowed', {})).verdict, ALLOWED);
   t.equal(judge('x').verdict?.code, 'not_json');

@@ -40,8 +40,8 @@ const ROWS: ReadonlyArray<readonly [input: string, lines: readonly string[], bla
   ['  a \t\n', ['a'], 0],
   ['a\r\nb\r\n', ['a', 'b'], 0],
   [' a\t\r\n', ['a'], 0],
-  ['a\r', ['a'], 0],
-  // any other CR stays, for the scan to refuse
+  // any other CR stays, for the scan to refuse; so does one at the end of input, where no LF came
+  ['a\r', ['a\r'], 0],
   ['a\r\r\n', ['a\r'], 0],
   ['\ra\n', ['\ra'], 0],
   [' \r a\n', ['\r a'], 0],
@@ -83,11 +83,11 @@ const LIMIT = 50;
 
 t.test('the limit', async (t) => {
   for (const [size, end, fits] of [
-    [LIMIT - 1, '\n', true], [LIMIT, '\n', true], [LIMIT, '\r\n', true], [LIMIT, '', true], [LIMIT, '\r', true], [LIMIT + 1, '\n', false], [LIMIT + 1, '\r\n', false], [LIMIT + 1, '', false], [3 * LIMIT, '\n', false],
+    [LIMIT - 1, '\n', true], [LIMIT, '\n', true], [LIMIT, '\r\n', true], [LIMIT, '', true], [LIMIT - 1, '\r', true], [LIMIT, '\r', false], [LIMIT + 1, '\n', false], [LIMIT + 1, '\r\n', false], [LIMIT + 1, '', false], [3 * LIMIT, '\n', false],
     [LIMIT, ' \n', false], [LIMIT - 1, '\r\r\n', true], [LIMIT, '\r\r\n', false],
   ] as const) {
     const input = `${'x'.repeat(size)}${end}`;
-    const content = input.replace(/\r?\n$|\r$/, '').length;
+    const content = input.replace(/\r?\n$/, '').length;
     for (const step of [input.length, 1, 7, LIMIT, LIMIT + 1]) {
       const { messages } = split([...inSteps(Buffer.from(input), step), Buffer.from(end.endsWith('\n') ? 'y\n' : '')], LIMIT);
       t.same([messages[0]?.oversize, messages[0]?.bytesIn], [!fits, content], `${size} ${shown(end)} by ${step}`);
@@ -119,6 +119,11 @@ t.test('an oversized line is skipped, but for its id and names', async (t) => {
       t.equal(next === undefined ? '' : textOf(next), '{}');
     }
   }
+});
+
+t.test('blank lines are no messages, however long', async (t) => {
+  const { messages, blank } = split(inSteps(Buffer.from(`${' '.repeat(10 * LIMIT)}\t\r\n{}\n${' '.repeat(10 * LIMIT)}`), 13), LIMIT);
+  t.same([messages.map(textOf), blank], [['{}'], 2]);
 });
 
 t.test('cuts change nothing', async () => {

@@ -51,7 +51,7 @@ t.test('windows', async (t) => {
 t.test('what a refusal tells', async (t) => {
   const ask = ledger(rates(rateOf({ id: 'rate:1', limit: 1 })));
   ask(0);
-  t.match(ask(400).verdict, { decision: 'drop', code: 'rate_limited', severity: 'low', rule: 'rate:1', retryAfterMs: 600, hint: 'It may pass in 600 ms.' });
+  t.match(ask(400).verdict, { decision: 'drop', code: 'rate_limited', severity: 'low', rule: 'rate:1', retryAfterMs: 600, hint: 'it may pass in 600 ms' });
   const never = ledger(rates(rateOf({ limit: 0 })))(0).verdict;
   t.notOk(never !== null && 'retryAfterMs' in never, 'never has no time');
 });
@@ -132,6 +132,12 @@ t.test('what is counted', async (t) => {
 t.test('observe mode counts as if it refused, and passes', async (t) => {
   const ask = ledger(rates(rateOf({ limit: 1 }), rateOf({ id: 'none', limit: 0 })), { mode: 'observe' });
   for (let i = 0; i < 3; i++) t.match(ask(0).verdict, { decision: 'forward', code: 'observed', would: 'drop' });
+});
+
+t.test('observe mode refuses no repeated id either', async (t) => {
+  const ask = ledger({ ids: 'unique' }, { mode: 'observe' });
+  t.equal(ask(0, 't', callOf('t', {}, 1)).verdict?.code, 'allowed');
+  t.match(ask(0, 't', callOf('t', {}, 1)).verdict, { decision: 'forward', code: 'observed', would: 'deny' });
 });
 
 t.test('an array has one time', async (t) => {

@@ -1,8 +1,7 @@
 // From verdicts to bytes: the Redactor, the Serializer and the ErrorWriter, step by step. The one place that knows human wording.
 import t from 'tap';
 import { CODES, verdict } from '../../lib/errors.js';
-import { Message } from '../../lib/message.js';
-import type { Policy, Redaction, Verdict } from '../../lib/message.js';
+import type { Message, Policy, Redaction, Verdict } from '../../lib/message.js';
 import { classifier } from '../../lib/stages/classifier.js';
 import { errorWriter, explain } from '../../lib/stages/error-writer.js';
 import { lineSplitter } from '../../lib/stages/line-splitter.js';
@@ -134,7 +133,7 @@ const forwarded = (input: string, refuse: (index: number) => boolean = () => fal
     if (edit(i)) message.output = Buffer.from(`edited ${i}`);
   }
   const refused: Message[] = [];
-  const out = serializer({ refused: (some) => void refused.push(...some) }).step(messages) as Uint8Array[];
+  const out = serializer({ refused: (some) => void refused.push(...some) }).step(messages);
   return { out, refused };
 };
 
@@ -162,7 +161,7 @@ t.test('forwarded bytes', async (t) => {
   const counting = serializer({ refused: () => undefined, forwarded: (bytes, seq) => void told.push([bytes, seq]) });
   const three = lineSplitter('c2s', () => 100).step([Buffer.from('a\r\nbb\n c\n')]);
   for (const message of three) message.verdict = message.seq === 3 ? DENIED : ALLOWED;
-  const left = Buffer.concat(counting.step(three) as Uint8Array[]);
+  const left = Buffer.concat(counting.step(three));
   t.same([left.toString(), told], ['a\nbb\n', [[5, 2]]], 'how much went forward, and up to which message');
   for (const message of three) message.verdict = DENIED;
   counting.step(three);
@@ -190,8 +189,8 @@ const WORDING: ReadonlyArray<readonly [message: Message, sentences: string]> = [
     'Tool "shell.exec" was refused: rule `deny:shell.*` denies this tool. Allowed tools: read_*.'],
   [refusedWith(verdict('method_denied'), { method: 'prompts/get' }), 'Method "prompts/get" was refused: a rule denies the method.'],
   [refusedWith(verdict('not_json', { hint: 'Send one JSON-RPC 2.0 message a line, in strict JSON.' }), { kind: 'invalid' }), 'The message was refused: the line is not JSON. Send one JSON-RPC 2.0 message a line, in strict JSON.'],
-  [refusedWith(verdict('name_missing', { hint: 'Give `params.name` as a string.' }), { method: 'tools/call' }), 'Method "tools/call" was refused: a tools/call names no tool. Give `params.name` as a string.'],
-  [refusedWith(verdict('rate_limited', { reason: 'more than 2 in 1000 ms (rate:1).', hint: 'It may pass in 600 ms.', retryAfterMs: 600 }), { tool: 't', method: 'tools/call' }),
+  [refusedWith(verdict('name_missing', { hint: 'give `params.name` as a string' }), { method: 'tools/call' }), 'Method "tools/call" was refused: a tools/call names no tool. Give `params.name` as a string.'],
+  [refusedWith(verdict('rate_limited', { reason: 'more than 2 in 1000 ms (rate:1)', hint: 'it may pass in 600 ms', retryAfterMs: 600 }), { tool: 't', method: 'tools/call' }),
     'Tool "t" was refused: more than 2 in 1000 ms (rate:1). It may pass in 600 ms.'],
   [refusedWith(verdict('invalid_name'), { tool: 'a"b\n', method: 'tools/call' }), 'Tool "a\\"b\\n" was refused: the tool name is outside the safe alphabet.'],
   [refusedWith(verdict('invalid_name'), { tool: '', method: 'tools/call' }), 'Tool "" was refused: the tool name is outside the safe alphabet.'],
@@ -215,6 +214,7 @@ t.test('replies', async (t) => {
   });
   t.same((JSON.parse(replyTo(refusedWith(verdict('rate_limited', { retryAfterMs: 600 }), { idText: '"a"' }))) as { error: { data: unknown } }).error.data,
     { code: 'rate_limited', rule: null, event: '00000000.c.000001', retryable: true, retry_after_ms: 600 });
+  t.match(replyTo(refusedWith(verdict('rate_limited', { hint: 'nothing passes under a limit of 0' }))), /"retryable":false/, 'what can never pass is not worth another try');
   for (const id of ['1', '-7', '12345678901234567890', '"a"', '"\\u0061\\/"', '"é"', '""', '0']) {
     t.ok(replyTo(refusedWith(DENIED, { idText: id })).startsWith(`{"jsonrpc":"2.0","id":${id},"error":{`), `id ${id} as it came`);
   }
