@@ -33,8 +33,12 @@ const finish = (code: number): void => {
 const withSignal = async (run: (signal: AbortSignal) => Promise<number>): Promise<number> => {
   const controller = new AbortController();
   let stoppedBy = 0;
-  process.once('SIGINT', () => ((stoppedBy = 2), controller.abort()));
-  process.once('SIGTERM', () => ((stoppedBy = 15), controller.abort()));
+  const stop = (number: number) => (): void => {
+    stoppedBy = number;
+    controller.abort();
+  };
+  process.once('SIGINT', stop(2));
+  process.once('SIGTERM', stop(15));
   const code = await run(controller.signal);
   return stoppedBy === 0 ? code : 128 + stoppedBy;
 };

@@ -28,7 +28,7 @@ const poisoned = (stage: AnyStage, batch: Batch, fault: Fault): Batch | Fault =>
   const recordable = stage.emits === 'messages' && stage.commit === undefined && batch.length > 0 && batch.every((item) => item instanceof Message);
   if (!recordable) return fault;
   const verdictOfFault = verdict('fault', { reason: fault.message });
-  for (const message of batch as Message[]) {
+  for (const message of batch) {
     message.fault = fault.message;
     if (passes(message)) message.verdict = verdictOfFault;
   }

@@ -61,7 +61,7 @@ type Middles = Map<Verdict, Map<string | null, Array<Buffer | undefined>>>;
 
 export class RecordWriter {
   // Apart by direction, and calls from other messages: a tool may bear the name of a method.
-  readonly #middles: readonly [Middles, Middles, Middles, Middles] = [new Map(), new Map(), new Map(), new Map()];
+  readonly #middles: readonly Middles[] = Array.from({ length: 4 }, (): Middles => new Map());
   #middleCount = 0;
   #buffer: Buffer = Buffer.allocUnsafe(64 * 1024);
   #length = 0;
@@ -137,7 +137,7 @@ export class RecordWriter {
       this.#middleCount = 1;
     }
     let byName = named.get(verdict);
-    if (byName === undefined) named.set(verdict, (byName = new Map()));
+    if (byName === undefined) named.set(verdict, (byName = new Map<string | null, Array<Buffer | undefined>>()));
     let byKind = byName.get(name);
     if (byKind === undefined) byName.set(name, (byKind = []));
     byKind[kind] = made;

@@ -54,7 +54,7 @@ export class Skimmer {
   #escape = false;
   /** True where the next string names a member of the object at this depth. */
   #nameNext = false;
-  readonly #isObject: [boolean, boolean, boolean] = [false, false, false];
+  readonly #isObject: boolean[] = [false, false, false];
   #inParams = false;
   #member = '';
   #capturing = false;
@@ -108,7 +108,7 @@ export class Skimmer {
           break;
         case COMMA:
           this.#endScalar();
-          this.#nameNext = this.#depth === 1 || this.#depth === 2 ? this.#isObject[this.#depth] === true : false;
+          this.#nameNext = this.#depth === 1 || this.#depth === 2 ? (this.#isObject[this.#depth] ?? false) : false;
           this.#member = '';
           break;
         case COLON:

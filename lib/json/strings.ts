@@ -21,14 +21,18 @@ export const escapeNonAscii = (json: string): string =>
 export const encodeAscii = (text: string): string => escapeNonAscii(JSON.stringify(text));
 
 /**
- * A name as a lenient peer may read it: case folded, NULs gone, and the four letters outside ASCII that simple case
- * mapping turns into ASCII ones (long s, Kelvin sign, dotted and dotless i; Go, .NET and Java each map some of them).
+ * A name without letter case, as the most lenient peer reads it: NULs gone, and what any case mapping takes for the
+ * same letter made the same (long s, Kelvin sign, dotted and dotless i, both small sigmas). Context-free, so that a
+ * folded prefix stays a prefix of the folded name.
  */
 export const foldName = (name: string): string =>
-  name
+  /^[a-z0-9_.:/-]*$/.test(name) ? name : name
     .replaceAll('\u0000', '')
-    .replace(/[\u017f\u212a\u0130\u0131]/g, (letter) => (letter === '\u017f' ? 's' : letter === '\u212a' ? 'k' : 'i'))
-    .toLowerCase();
+    .replaceAll('\u0130', 'i')
+    .toLowerCase() // capital sharp s has no capital of its own: there and back leads to `ss` for both
+    .toUpperCase()
+    .toLowerCase()
+    .replaceAll('ς', 'σ');
 
 /** The identity of a JSON-RPC id, given as JSON text: ids are the same when type and decoded value are. */
 export const idKey = (bytes: Uint8Array, start: number, end: number): string => {

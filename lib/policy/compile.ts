@@ -1,9 +1,10 @@
 // From the shape of a policy to the frozen Policy that the stages ask.
 // Owns the order of decision: name form, deny, allow, default. Must not read files, parse text or print.
+import { foldName } from '../json/strings.js';
 import { DEFAULTS } from '../defaults.js';
 import { verdict } from '../errors.js';
 import type { Policy, RateLimit, Verdict } from '../message.js';
-import { covers, fold, GlobSet, readGlob, type Glob } from './glob.js';
+import { covers, GlobSet, readGlob, type Glob } from './glob.js';
 import { GROUPS } from './groups.js';
 import { quoted, type Problems } from './problems.js';
 import type { PolicyShape, Rule } from './shape.js';
@@ -158,10 +159,10 @@ export const deadAllows = (rules: readonly Rule[]): Array<{ readonly rule: Rule;
   const dead: Array<{ rule: Rule; under: Rule }> = [];
   for (const selects of ['tools', 'methods'] as const) {
     const rows = of(rules, selects, 'deny').flatMap((rule) => rule.globs.map((glob) => ({ rule, glob })));
-    const plain = new Map(rows.map(({ rule, glob }) => [glob.literal === null ? null : fold(glob.literal), rule]));
+    const plain = new Map(rows.map(({ rule, glob }) => [glob.literal === null ? null : foldName(glob.literal), rule]));
     const wide = rows.filter(({ glob }) => glob.literal === null);
     const coverOf = (glob: Glob): Rule | undefined =>
-      (glob.literal === null ? undefined : plain.get(fold(glob.literal))) ?? wide.find((row) => covers(row.glob, glob))?.rule;
+      (glob.literal === null ? undefined : plain.get(foldName(glob.literal))) ?? wide.find((row) => covers(row.glob, glob))?.rule;
     for (const rule of of(rules, selects, 'allow')) {
       const over = rule.globs.map(coverOf);
       const under = over[0];

@@ -1,5 +1,6 @@
 // Name patterns: what `*`, `?` and `[a-z]` mean, and how many of them are asked about one name quickly.
-// Owns minimatch (its one importer) and letter folding. Must not know rules, verdicts or files.
+// Owns minimatch (its one importer). Must not know rules, verdicts or files.
+import { foldName } from '../json/strings.js';
 import { Minimatch } from 'minimatch';
 import { DEFAULTS } from '../defaults.js';
 
@@ -28,20 +29,6 @@ const matcher = (pattern: string, ignoreCase: boolean): ((name: string) => boole
   const compiled = new Minimatch(encode(pattern), ignoreCase ? { ...OPTIONS, nocase: true } : OPTIONS);
   return (name) => compiled.match(encode(name));
 };
-
-/**
- * A name without letter case, as the most lenient peer reads it: NULs gone, and what any case mapping takes for the
- * same letter made the same (long s, Kelvin sign, dotted and dotless i, both small sigmas). Context-free, so that a
- * folded prefix stays a prefix of the folded name.
- */
-export const fold = (name: string): string =>
-  /^[a-z0-9_.:/-]*$/.test(name) ? name : name
-    .replaceAll('\u0000', '')
-    .replaceAll('\u0130', 'i')
-    .toLowerCase() // capital sharp s has no capital of its own: there and back leads to `ss` for both
-    .toUpperCase()
-    .toLowerCase()
-    .replaceAll('ς', 'σ');
 
 interface Token {
   readonly kind: 'char' | 'any' | 'run' | 'class';
@@ -150,11 +137,11 @@ export const readGlob = (text: string, folds: boolean): Glob | GlobProblem => {
       at = end;
     } else if (character === '\\') {
       const escaped = characterAt(text, at + 1) || '\\';
-      tokens.push({ kind: 'char', text: escaped, folded: fold(escaped) });
+      tokens.push({ kind: 'char', text: escaped, folded: foldName(escaped) });
       at += 1 + escaped.length;
     } else {
       const kind = character === '*' ? 'run' : character === '?' ? 'any' : 'char';
-      tokens.push({ kind, text: character, folded: fold(character) });
+      tokens.push({ kind, text: character, folded: foldName(character) });
       at += character.length;
     }
   }
@@ -203,7 +190,7 @@ export class GlobSet {
     this.#folds = folds;
     globs.forEach((glob, index) => {
       if (glob.literal !== null) {
-        const key = folds ? fold(glob.literal) : glob.literal;
+        const key = folds ? foldName(glob.literal) : glob.literal;
         if (!this.#literals.has(key)) this.#literals.set(key, index);
         return;
       }
@@ -218,7 +205,7 @@ export class GlobSet {
 
   /** Index of the first pattern, in the order given, that matches the whole name; -1 where none does. */
   first(name: string): number {
-    const key = this.#folds ? fold(name) : name;
+    const key = this.#folds ? foldName(name) : name;
     let found = this.#literals.get(key) ?? -1;
     for (const length of this.#prefixLengths) {
       if (length > key.length) continue;

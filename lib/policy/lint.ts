@@ -1,9 +1,10 @@
 // What a policy says that its author may not have meant. Nothing here refuses a policy.
 // Owns the findings and their codes. Must not print or decide about messages.
+import { foldName } from '../json/strings.js';
 import type { PolicyProblem } from '../errors.js';
 import { methodFacts } from '../json/methods.js';
 import { deadAllows, isToolName } from './compile.js';
-import { covers, fold } from './glob.js';
+import { covers } from './glob.js';
 import type { LoadedPolicy } from './load.js';
 import { Problems, type Place } from './problems.js';
 import type { Rule } from './shape.js';
@@ -14,7 +15,7 @@ export interface LintFinding extends PolicyProblem {
 }
 
 /** Equal for rules that say the same: a deny ignores letter case. */
-const sayingOf = (rule: Rule): string => (rule.effect === 'deny' ? fold(rule.id) : rule.id);
+const sayingOf = (rule: Rule): string => (rule.effect === 'deny' ? foldName(rule.id) : rule.id);
 
 /** Findings about a policy that loaded, in the order of the source. `file` is named in each. */
 export const lintPolicy = ({ policy, shape }: LoadedPolicy, source: string, file: string): LintFinding[] => {

@@ -1,5 +1,6 @@
 // From the text of a policy to a compiled Policy, or a PolicyError with everything that is wrong with it.
 // Owns yaml (its one importer), variables and places. Must not read files, print, or decide about a name.
+import { foldName } from '../json/strings.js';
 import { createHash } from 'node:crypto';
 import {
   Composer, isAlias, isMap, isScalar, isSeq, LineCounter, Parser, visit, type CST, type Document, type Node as YamlNode, type YAMLError,
@@ -7,7 +8,7 @@ import {
 import { DEFAULTS } from '../defaults.js';
 import type { Policy } from '../message.js';
 import { compilePolicy, deadAllows, literals, runPolicyTests } from './compile.js';
-import { covers, escapeGlob, fold, readGlob, type Glob } from './glob.js';
+import { covers, escapeGlob, readGlob, type Glob } from './glob.js';
 import { GROUPS, TOOL_CALL } from './groups.js';
 import { looksLikeLineFormat, readLineFormat } from './line-format.js';
 import { strictMaskFault } from './mask.js';
@@ -64,7 +65,7 @@ const shown = (value: unknown): string =>
     : Array.isArray(value) ? (value.length === 0 ? 'an empty list' : 'a list')
       : typeof value === 'object' ? 'a map'
         : typeof value === 'string' ? quoted(value)
-          : `the ${typeof value} \`${String(value)}\``;
+          : `the ${typeof value} \`${JSON.stringify(value)}\``;
 
 /** Deepest nesting of a parse, found without recursion. */
 const nesting = (token: CST.Token): number => {
@@ -418,7 +419,7 @@ class YamlReader {
     }
     if (call !== undefined && test.params !== undefined) return refuse('`params` belong to a `method`', 'a call has `arguments`');
     if (method !== undefined && test.arguments !== undefined) return refuse('`arguments` belong to a `call`', 'a method has `params`');
-    if (method !== undefined && fold(method) === TOOL_CALL) return refuse(`\`${TOOL_CALL}\` is tested by its tool`, '`{ call: read_file, expect: allow }`');
+    if (method !== undefined && foldName(method) === TOOL_CALL) return refuse(`\`${TOOL_CALL}\` is tested by its tool`, '`{ call: read_file, expect: allow }`');
     const rest = { expect: test.expect, rule: test.rule ?? null, place };
     return [call !== undefined
       ? { kind: 'call', name: this.#fill(call, [...path, 'call'], String), ...rest }

@@ -9,9 +9,9 @@ const JOIN_BELOW = 256 * 1024; // pieces are joined into one write while copying
 
 export interface SerializerHooks {
   /** Gets, in order, the messages of each array that do not pass. */
-  refused(messages: Message[]): void;
+  readonly refused: (messages: Message[]) => void;
   /** Told how many bytes of an array go forward, and the number of its last message that does. */
-  forwarded?(bytes: number, seq: number): void;
+  readonly forwarded?: (bytes: number, seq: number) => void;
 }
 
 export const serializer = ({ refused, forwarded }: SerializerHooks): Stage<Message, Uint8Array> => ({
