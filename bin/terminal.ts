@@ -140,7 +140,7 @@ export interface ProgressLine {
 export const progressLine = (
   stream: NodeJS.WritableStream & { readonly isTTY?: boolean; readonly columns?: number },
   total: number | null,
-  now: () => number = () => performance.now(),
+  now: () => number = () => Number(process.hrtime.bigint() / 1_000_000n),
 ): ProgressLine => {
   const every = 100;
   const began = now();

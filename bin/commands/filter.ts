@@ -18,6 +18,7 @@ import { formatProblems } from '../../lib/policy/problems.js';
 import { readPolicySource, SHIPPED_POLICIES } from '../policy-source.js';
 import { escapeForTerminal, progressLine } from '../terminal.js';
 import { VERSION } from '../version.js';
+import { collectYoungGarbage } from '../young-garbage.js';
 
 const HELP = `Usage: sluice [filter] --policy POLICY [options] < session.jsonl > forwarded.jsonl
 
@@ -166,6 +167,8 @@ const inputSize = (io: FilterIo): number | null => {
   }
 };
 
+const SKIPPED = 8 * 1024 * 1024; // bytes without a message: a line is being skipped
+
 /** How a run ended. */
 type End = { readonly kind: 'done' } | { readonly kind: 'signal'; readonly number: number } | { readonly kind: 'fault'; readonly fault: Fault };
 
@@ -256,7 +259,16 @@ const run = async ({ policy, sink, errors, stats, epoch, progress }: Plan, io: F
   const leg = createLeg({ policy, sink, session, wall, answer: errors !== null });
   const bar = progressLine(progress ? io.stderr : io.stdout, inputSize(io));
   let read = 0;
-  const { end, sent } = await move(leg, io, errors, (count) => bar.update((read += count)));
+  let collected = 0; // bytes read at the last look, and messages seen by then
+  let messages = 0;
+  const { end, sent } = await move(leg, io, errors, (count) => {
+    bar.update((read += count));
+    if (read - collected < SKIPPED) return;
+    const now = leg.stats().messages;
+    if (now === messages) collectYoungGarbage();
+    collected = read;
+    messages = now;
+  });
   bar.end();
   await new Promise<void>((resolve) => {
     if (errors === null || errors.destroyed) resolve();

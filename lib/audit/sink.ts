@@ -1,6 +1,6 @@
 // Where records go, and the promise that they are there before a message moves on.
 // Owns durability. Must not know what a record says.
-import { closeSync, constants, fstatSync, ftruncateSync, linkSync, openSync, readFileSync, readSync, rmSync, writeFileSync, writeSync } from 'node:fs';
+import { closeSync, constants, fstatSync, ftruncateSync, linkSync, openSync, readFileSync, readSync, unlinkSync, writeFileSync, writeSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import { DEFAULTS } from '../defaults.js';
 import { Fault } from '../errors.js';
@@ -15,6 +15,14 @@ export interface Sink {
 const failed = (what: string, cause: unknown): Fault =>
   new Fault('sink', `the audit record could not be written to ${what}: ${cause instanceof Error ? cause.message : String(cause)}`, cause);
 
+const remove = (path: string): void => {
+  try {
+    unlinkSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
+};
+
 /** One process a log: a second filter on the same file would tear its lines. */
 const lock = (path: string): (() => void) => {
   const lockPath = `${path}.lock`;
@@ -24,14 +32,14 @@ const lock = (path: string): (() => void) => {
       // Written aside and then linked: a lock is never seen without its owner's number in it.
       writeFileSync(own, String(process.pid), { mode: 0o600 });
       linkSync(own, lockPath);
-      return () => rmSync(lockPath, { force: true });
+      return () => remove(lockPath);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || attempt > 0) throw error;
       const holder = Number(readFileSync(lockPath, 'utf8'));
       if (isAlive(holder)) throw new Error(`process ${holder} writes to it already (${lockPath})`, { cause: error });
-      rmSync(lockPath, { force: true }); // its owner was killed
+      remove(lockPath); // its owner was killed
     } finally {
-      rmSync(own, { force: true });
+      remove(own);
     }
   }
 };

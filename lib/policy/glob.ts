@@ -229,6 +229,14 @@ const takesOne = (outer: Token, inner: Token): boolean => {
   return inner.kind === 'char' && matcher(outer.text, true)(inner.folded);
 };
 
+/** The first characters that stand together in a pattern, folded: a name that it matches holds them. */
+const firstText = (glob: Glob): string => {
+  const start = glob.tokens.findIndex((token) => token.kind === 'char');
+  if (start < 0) return '';
+  const stop = glob.tokens.findIndex((token, index) => index > start && token.kind !== 'char');
+  return glob.tokens.slice(start, stop < 0 ? undefined : stop).map((token) => token.folded).join('');
+};
+
 /**
  * True where every name that `inner` matches exactly is surely matched by `outer` without regard to letter case.
  * Never true by mistake; may be false for patterns built to be hard.
@@ -237,6 +245,7 @@ export const covers = (outer: Glob, inner: Glob): boolean => {
   const end = outer.tokens.length;
   const [first, start] = [outer.tokens[0], inner.tokens[0]];
   if (first?.kind === 'char' && start?.kind === 'char' && !takesOne(first, start)) return false; // nearly always
+  if (inner.literal !== null && !foldName(inner.literal).includes(firstText(outer))) return false; // most of the rest
   const enter = (states: Set<number>, state: number): void => {
     states.add(state);
     if (outer.tokens[state]?.kind === 'run') enter(states, state + 1);
