@@ -86,7 +86,10 @@ const row = (record: AuditRecord, style: Paint): string => {
   return `  ${pad(String(record.seq), 3, 'right')}  ${word} ${pad(what(record), 27)} ${style.dim(pad(record.code, 17))} ${escapeForTerminal(record.reason)}${masked}${edits}`;
 };
 
-const firstLine = (text: string, wanted: (line: string) => boolean): string => escapeForTerminal(text.split('\n').find(wanted) ?? '');
+/** A line of JSON as it is, its own backslashes not doubled. */
+const json = (line: string): string => line.split('\\').map(escapeForTerminal).join('\\');
+
+const firstLine = (text: string, wanted: (line: string) => boolean): string => json(text.split('\n').find(wanted) ?? '');
 
 const tell = (title: string, shown: Shown, style: Paint): string => {
   const { stats } = shown;

@@ -97,7 +97,7 @@ export const rateLimiter = (now: Now): Stage<Message, Message> => {
 
   const judge = (message: Message, time: number): void => {
     const policy = message.policy;
-    if (policy === null) return;
+    if (policy === null || (policy.limits.ids === 'any' && policy.limits.rates.length === 0)) return;
     const unique = policy.limits.ids === 'unique' && message.kind === 'request';
     const key = unique ? idKey(message.bytes, message.idStart, message.idEnd) : '';
     const observes = policy.mode === 'observe';
