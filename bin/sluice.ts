@@ -45,6 +45,10 @@ const withSignal = async (run: (signal: AbortSignal) => Promise<number>): Promis
 
 const main = async (argv: string[]): Promise<number> => {
   const { stdin, stdout, stderr, env } = process;
+  // A reader who leaves early, as `head` does, is no fault of a command that talks to people; the filter listens for itself.
+  stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') finish(3);
+  });
   const first = argv[0];
   const rest = argv.slice(1);
   const plain = argv.includes('--no-color');
@@ -58,7 +62,7 @@ const main = async (argv: string[]): Promise<number> => {
     case 'tail':
       return withSignal(async (signal) => (await import('./commands/tail.js')).tailCommand(rest, { ...io, signal }));
     case 'policy':
-      return (await import('./commands/policy.js')).policyCommand(rest, io);
+      return (await import('./commands/policy.js')).policyCommand(rest, io, script);
     case 'demo':
       return (await import('./commands/demo.js')).demoCommand(rest, { ...io, script });
     case '--help':

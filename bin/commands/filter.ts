@@ -1,7 +1,6 @@
 // `sluice [filter]`: standard input through one leg to standard output.
 // Owns the process around a leg: files, signals, exit codes. Must not judge, and must not write anything but forwarded lines to stdout.
-import { createWriteStream, fstatSync } from 'node:fs';
-import { Socket } from 'node:net';
+import { fstatSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { parseArgs } from 'node:util';
 import { lineBytes } from '../../lib/audit/record-writer.js';
@@ -15,6 +14,8 @@ import type { Policy } from '../../lib/message.js';
 import { loadPolicy } from '../../lib/policy/load.js';
 import { noPolicy } from '../../lib/policy/no-policy.js';
 import { formatProblems } from '../../lib/policy/problems.js';
+import { errorsPlace, openErrors, sharedWith } from '../outputs.js';
+import type { Place } from '../outputs.js';
 import { readPolicySource, SHIPPED_POLICIES } from '../policy-source.js';
 import { escapeForTerminal, progressLine } from '../terminal.js';
 import { VERSION } from '../version.js';
@@ -92,6 +93,21 @@ const choosePolicy = (name: string | undefined, set: Record<string, string>, io:
   return loadPolicy(source, { file, set });
 };
 
+/** Nothing is written where something else is read or written: not even a file cut to nothing before its time. */
+const checkPlaces = (values: { policy?: string | undefined; audit?: string | undefined; errors?: string | undefined }): void => {
+  const taken: Place[] = [{ what: 'standard input', at: 0 }, { what: 'standard output', at: 1 }];
+  if (values.policy !== undefined && !SHIPPED_POLICIES.includes(values.policy)) taken.push({ what: 'the policy', at: values.policy });
+  const targets: Place[] = [];
+  if (values.audit === undefined) targets.push({ what: 'the audit log', at: 2 });
+  else if (values.audit !== 'none') targets.push({ what: 'the audit log', at: values.audit });
+  if (values.errors !== undefined) targets.push(errorsPlace(values.errors));
+  for (const target of targets) {
+    const same = target.what === 'the errors' && values.audit === values.errors ? 'the audit log' : sharedWith(target, taken);
+    if (same !== null) throw new UsageError(`${target.what} would be written to ${target.at === 2 ? 'standard error' : typeof target.at === 'number' ? `fd:${target.at}` : escapeForTerminal(target.at)}, which is ${same}; give it a place of its own.`);
+    taken.push(target);
+  }
+};
+
 const openSink = (audit: string | undefined, append: boolean, io: FilterIo): Sink | null => {
   if (audit === undefined) return streamSink(io.stderr, 'standard error');
   if (audit === 'none') {
@@ -105,26 +121,12 @@ const openSink = (audit: string | undefined, append: boolean, io: FilterIo): Sin
   }
 };
 
-/** A descriptor that the shell opened for us; a pipe gets a socket, so that a reader who is slow blocks no thread. */
-const openDescriptor = (fd: number): Writable => {
-  const stat = fstatSync(fd);
-  return stat.isFIFO() || stat.isSocket() ? new Socket({ fd, readable: false, writable: true }) : createWriteStream('', { fd });
-};
-
-const openErrors = async (errors: string): Promise<Writable> => {
-  const wrong = (error: unknown): UsageError => new UsageError(`cannot write errors to ${escapeForTerminal(errors)}: ${reasonOf(error)}.`);
-  const fd = /^fd:(\d{1,6})$/.exec(errors)?.[1];
+const openErrorsOf = async (errors: string): Promise<Writable> => {
   try {
-    if (fd !== undefined) return openDescriptor(Number(fd));
+    return await openErrors(errorsPlace(errors));
   } catch (error) {
-    throw wrong(error);
+    throw new UsageError(`cannot write errors to ${escapeForTerminal(errors)}: ${reasonOf(error)}.`);
   }
-  const stream = createWriteStream(errors, { mode: 0o600 });
-  await new Promise<void>((resolve, reject) => {
-    stream.once('open', () => resolve());
-    stream.once('error', (error) => reject(wrong(error)));
-  });
-  return stream;
 };
 
 const readEpoch = (text: string | undefined): number | null => {
@@ -146,9 +148,13 @@ const plan = async (argv: string[], io: FilterIo): Promise<Plan | null> => {
   const { values } = parseArgs({ args: argv, options: OPTIONS, strict: true, allowPositionals: false });
   if (values.help === true) return null;
   const epoch = readEpoch(values['epoch-ms']);
+  if (values['audit-append'] === true && (values.audit === undefined || values.audit === 'none')) {
+    throw new UsageError('--audit-append adds to a file; name it with --audit FILE.');
+  }
   const policy = choosePolicy(values.policy, readSets(values.set ?? []), io);
+  checkPlaces(values);
+  const errors = values.errors === undefined ? null : await openErrorsOf(values.errors);
   const sink = openSink(values.audit, values['audit-append'] === true, io);
-  const errors = values.errors === undefined ? null : await openErrors(values.errors);
   return { policy, sink, errors, stats: values.stats === true, epoch, progress: values.audit !== undefined };
 };
 

@@ -18,6 +18,7 @@ Options:
   --set NAME=VALUE   value of a variable, in place of the one in \`vars\` (repeatable)
   --strict           warnings count: exit 1
   --json             one JSON object for all files, on stdout
+  --no-color         no colours
   --help             this text
 
 Exit: 0 sound, 1 warnings under --strict, 2 errors.
@@ -115,7 +116,7 @@ const usage = (io: Io, message: string): number => {
  * Runs `sluice policy …`; `argv` is what follows the word `policy`. `script` is the running program's main script, from
  * which the shipped policies are found. Resolves to the exit code: 0 sound, 1 warnings under --strict, 2 errors.
  */
-export async function policyCommand(argv: string[], io: Io, script: string = process.argv[1] ?? ''): Promise<number> {
+export async function policyCommand(argv: string[], io: Io, script: string): Promise<number> {
   let parsed;
   try {
     parsed = parseArgs({
@@ -126,6 +127,7 @@ export async function policyCommand(argv: string[], io: Io, script: string = pro
         set: { type: 'string', multiple: true },
         strict: { type: 'boolean' },
         json: { type: 'boolean' },
+        'no-color': { type: 'boolean' },
         help: { type: 'boolean', short: 'h' },
       },
     });
