@@ -1,6 +1,6 @@
 // Opens what the filter writes beside standard output, and refuses a target that is in use for something else.
 // Must not write a byte: a file is cut to nothing only after every target was found to be its own.
-import { createWriteStream, fstatSync, readdirSync, readlinkSync, statSync } from 'node:fs';
+import { constants, createWriteStream, fstatSync, openSync, readdirSync, readlinkSync, statSync } from 'node:fs';
 import type { Stats } from 'node:fs';
 import { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
@@ -18,6 +18,12 @@ const statOf = (at: string | number): Stats | null => {
   } catch {
     return null; // not there yet, or not open: nothing to share
   }
+};
+
+/** True where what is written to a descriptor is thrown away. */
+export const isNull = (fd: number): boolean => {
+  const stat = statOf(fd);
+  return stat === null || (stat.isCharacterDevice() && stat.rdev === statOf('/dev/null')?.rdev);
 };
 
 /** Terminals and devices may be shared; a file, a pipe or a socket may not. */
@@ -44,7 +50,8 @@ const isInherited = (fd: number): boolean => {
   } catch {
     return fstatSync(fd).isFile(); // no such list on this system: only a file is beyond doubt
   }
-  if (target.startsWith('anon_inode:')) return false;
+  // Node opens the null device for itself; whoever wants to drop the errors leaves --errors out.
+  if (target.startsWith('anon_inode:') || target === '/dev/null') return false;
   if (!target.startsWith('pipe:')) return true;
   const both = readdirSync('/proc/self/fd').filter((other) => {
     try {
@@ -63,6 +70,36 @@ const openDescriptor = (fd: number): Writable => {
   const stat = fstatSync(fd);
   return stat.isFIFO() || stat.isSocket() ? new Socket({ fd, readable: false, writable: true }) : createWriteStream('', { fd });
 };
+
+/** A named pipe as a stream, which a reader that is slow or absent cannot block; null where the path is none. Throws without a reader. */
+export const openPipe = (path: string): Writable | null => {
+  if (statOf(path)?.isFIFO() !== true) return null;
+  const fd = openSync(path, constants.O_WRONLY | constants.O_NONBLOCK);
+  return new Socket({ fd, readable: false, writable: true });
+};
+
+/** Resolves to true when `stream` has ended and given everything away, to false when it makes no progress for `patienceMs`. */
+export const drained = (stream: Writable, waiting: () => number, patienceMs: number): Promise<boolean> =>
+  new Promise((resolve) => {
+    let last = Infinity;
+    let checked = process.hrtime.bigint();
+    const end = (all: boolean): void => {
+      clearInterval(timer);
+      resolve(all);
+    };
+    const look = (): void => {
+      if (stream.writableFinished) end(true);
+      else if (stream.destroyed) end(false);
+      else if (waiting() < last) {
+        last = waiting();
+        checked = process.hrtime.bigint();
+      } else if (process.hrtime.bigint() - checked > BigInt(patienceMs) * 1_000_000n) end(false);
+    };
+    const timer = setInterval(look, 20);
+    stream.once('close', look);
+    stream.once('finish', look);
+    look();
+  });
 
 /** What `--errors` names: a path, or `fd:N`. */
 export const errorsPlace = (errors: string): Place => {

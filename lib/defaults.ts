@@ -30,6 +30,14 @@ export const DEFAULTS = Object.freeze({
   arrayBytes: 256 * 1024,
   /** Replies waiting for a reader that does not read. Above it: a Fault, since replies may not block a leg. */
   replyBytes: 8 * 1024 * 1024,
+  /** Above this many waiting replies a leg gives their reader a moment, as long as there is one. */
+  replyPauseBytes: 1024 * 1024,
+  /** How long it waits for a reader of replies who does not move. */
+  replyPauseMs: 100,
+  /** The end of input waits this long for a reader of errors who does not move; then that is a fault. */
+  errorsMs: 2_000,
+  /** What a message costs beside its bytes, for the size of an array: small lines make large replies. */
+  messageBytes: 256,
   /** An audit sink that takes nothing for this long has failed. */
   sinkTimeoutMs: 5_000,
   /** How long an exit waits for streams to take what was written. */

@@ -81,6 +81,39 @@ const build = (options: LegOptions, join: (...stages: AnyStage[]) => Duplex): Le
     }
   };
 
+  /**
+   * Replies do not block a leg, but many small refusals must not outrun a reader who is there: while replies pile up and
+   * their reader moves, the next array waits. One who does not move is waited for once, until he does.
+   */
+  let stalled = false;
+  const pause = (done: () => void): void => {
+    const before = replies.readableLength;
+    if (before < DEFAULTS.replyPauseBytes) {
+      stalled = false;
+      done();
+      return;
+    }
+    if (stalled) {
+      done();
+      return;
+    }
+    let least = before;
+    let moved = monotonic();
+    const look = (): void => {
+      const waiting = replies.readableLength;
+      if (waiting < least) {
+        least = waiting;
+        moved = monotonic();
+      }
+      if (waiting < DEFAULTS.replyPauseBytes) done();
+      else if (monotonic() - moved > DEFAULTS.replyPauseMs) {
+        stalled = true;
+        done();
+      } else setTimeout(look, 1);
+    };
+    setImmediate(look);
+  };
+
   // What is on its way between here and a reader is a few arrays, so a few marks are enough.
   const marks: Array<{ readonly end: number; readonly seq: number }> = [];
   let out = 0;
@@ -99,7 +132,7 @@ const build = (options: LegOptions, join: (...stages: AnyStage[]) => Duplex): Le
     rateLimiter(options.now ?? monotonic),
     redactor(),
     tap,
-    serializer({ refused, forwarded }),
+    { ...serializer({ refused, forwarded }), commit: pause },
   );
   stream.once('close', () => replies.push(null));
   return {

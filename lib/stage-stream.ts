@@ -82,7 +82,7 @@ const slices = (batch: Batch): Batch[] => {
   for (let i = 0; i < batch.length; i++) {
     const item = batch[i];
     if (!(item instanceof Message)) return [batch];
-    const size = item.end - item.start;
+    const size = item.end - item.start + DEFAULTS.messageBytes;
     if (i > from && bytes + size > DEFAULTS.arrayBytes) {
       cuts.push(batch.slice(from, i));
       from = i;

@@ -14,7 +14,7 @@ import type { Policy } from '../../lib/message.js';
 import { loadPolicy } from '../../lib/policy/load.js';
 import { noPolicy } from '../../lib/policy/no-policy.js';
 import { formatProblems } from '../../lib/policy/problems.js';
-import { errorsPlace, openErrors, sharedWith } from '../outputs.js';
+import { drained, errorsPlace, isNull, openErrors, openPipe, sharedWith } from '../outputs.js';
 import type { Place } from '../outputs.js';
 import { readPolicySource, SHIPPED_POLICIES } from '../policy-source.js';
 import { escapeForTerminal, progressLine } from '../terminal.js';
@@ -84,7 +84,7 @@ const readSets = (pairs: readonly string[]): Record<string, string> => {
 const choosePolicy = (name: string | undefined, set: Record<string, string>, io: FilterIo): Policy => {
   if (name === undefined) {
     if (io.env['SLUICE_ALLOW_NO_POLICY'] !== '1') {
-      throw new UsageError(`no policy. Give --policy FILE, or one of ${SHIPPED_POLICIES.join(', ')}.`);
+      throw new UsageError(`no policy. Give --policy FILE, or one of ${SHIPPED_POLICIES.join(', ')}. SLUICE_ALLOW_NO_POLICY=1 in the environment is the only way to run without one.`);
     }
     io.stderr.write('sluice: WARNING: SLUICE_ALLOW_NO_POLICY=1 and no --policy: every well-formed message passes.\n');
     return noPolicy();
@@ -98,8 +98,12 @@ const checkPlaces = (values: { policy?: string | undefined; audit?: string | und
   const taken: Place[] = [{ what: 'standard input', at: 0 }, { what: 'standard output', at: 1 }];
   if (values.policy !== undefined && !SHIPPED_POLICIES.includes(values.policy)) taken.push({ what: 'the policy', at: values.policy });
   const targets: Place[] = [];
-  if (values.audit === undefined) targets.push({ what: 'the audit log', at: 2 });
-  else if (values.audit !== 'none') targets.push({ what: 'the audit log', at: values.audit });
+  if (values.audit === undefined) {
+    // Also what a closed standard error becomes. Records that nobody keeps have to be asked for.
+    if (isNull(2)) throw new UsageError('the audit records would be thrown away with standard error; give --audit FILE, or --audit none.');
+    targets.push({ what: 'the audit log', at: 2 });
+  }
+  if (values.audit !== undefined && values.audit !== 'none') targets.push({ what: 'the audit log', at: values.audit });
   if (values.errors !== undefined) targets.push(errorsPlace(values.errors));
   for (const target of targets) {
     const same = target.what === 'the errors' && values.audit === values.errors ? 'the audit log' : sharedWith(target, taken);
@@ -115,7 +119,8 @@ const openSink = (audit: string | undefined, append: boolean, io: FilterIo): Sin
     return null;
   }
   try {
-    return fileSink(audit, { append });
+    const pipe = openPipe(audit);
+    return pipe === null ? fileSink(audit, { append }) : streamSink(pipe, 'the audit pipe');
   } catch (error) {
     throw new UsageError(`cannot write the audit log ${escapeForTerminal(audit)}: ${reasonOf(error)}.`);
   }
@@ -145,13 +150,17 @@ interface Plan {
 }
 
 const plan = async (argv: string[], io: FilterIo): Promise<Plan | null> => {
-  const { values } = parseArgs({ args: argv, options: OPTIONS, strict: true, allowPositionals: false });
+  const { values, tokens } = parseArgs({ args: argv, options: OPTIONS, strict: true, allowPositionals: false, tokens: true });
+  const named = tokens.flatMap((token) => (token.kind === 'option' && token.name !== 'set' ? [token.name] : []));
+  const twice = named.find((name, index) => named.indexOf(name) !== index);
+  if (twice !== undefined) throw new UsageError(`--${twice} is given twice; which one counts would be a guess.`);
   if (values.help === true) return null;
   const epoch = readEpoch(values['epoch-ms']);
   if (values['audit-append'] === true && (values.audit === undefined || values.audit === 'none')) {
     throw new UsageError('--audit-append adds to a file; name it with --audit FILE.');
   }
   const policy = choosePolicy(values.policy, readSets(values.set ?? []), io);
+  if (isFolder(io.stdin.fd)) throw new UsageError('standard input is a folder; give it a session.');
   checkPlaces(values);
   const errors = values.errors === undefined ? null : await openErrorsOf(values.errors);
   const sink = openSink(values.audit, values['audit-append'] === true, io);
@@ -162,6 +171,14 @@ const written = (sink: Sink, bytes: Uint8Array): Promise<void> =>
   new Promise((resolve, reject) => {
     sink.write(bytes, (error) => (error ? reject(error) : resolve()));
   });
+
+const isFolder = (fd: number | undefined): boolean => {
+  try {
+    return fstatSync(fd ?? 0).isDirectory();
+  } catch {
+    return false; // no descriptor behind it
+  }
+};
 
 /** Size of standard input where it is a file, for the bar; null where it is not known. */
 const inputSize = (io: FilterIo): number | null => {
@@ -263,25 +280,28 @@ const run = async ({ policy, sink, errors, stats, epoch, progress }: Plan, io: F
   }
 
   const leg = createLeg({ policy, sink, session, wall, answer: errors !== null });
-  const bar = progressLine(progress ? io.stderr : io.stdout, inputSize(io));
+  const bar = progress ? progressLine(io.stderr, inputSize(io)) : null;
   let read = 0;
   let collected = 0; // bytes read at the last look, and messages seen by then
   let messages = 0;
   const { end, sent } = await move(leg, io, errors, (count) => {
-    bar.update((read += count));
+    read += count;
+    bar?.update(read);
     if (read - collected < SKIPPED) return;
     const now = leg.stats().messages;
     if (now === messages) collectYoungGarbage();
     collected = read;
     messages = now;
   });
-  bar.end();
-  await new Promise<void>((resolve) => {
-    if (errors === null || errors.destroyed) resolve();
-    else errors.end(resolve);
-  });
+  bar?.end();
+  let fault = end.kind === 'fault' ? end.fault : null;
+  if (errors !== null) {
+    const waiting = (): number => leg.replies.readableLength + errors.writableLength;
+    const all = await drained(errors, waiting, end.kind === 'done' ? DEFAULTS.errorsMs : DEFAULTS.exitMs);
+    if (!all && end.kind === 'done') fault = new Fault('replies', 'nobody reads the errors');
+    errors.destroy();
+  }
 
-  const fault = end.kind === 'fault' ? end.fault : null;
   try {
     if (sink !== null && fault?.where !== 'sink') {
       if (fault !== null) await written(sink, lineBytes({ v: 1, type: 'fault', ts_ms: wall(), where: fault.where, reason: fault.message }));

@@ -1,6 +1,6 @@
 // Where records go, and the promise that they are there before a message moves on.
 // Owns durability. Must not know what a record says.
-import { closeSync, constants, fstatSync, ftruncateSync, linkSync, openSync, readFileSync, readSync, unlinkSync, writeFileSync, writeSync } from 'node:fs';
+import { closeSync, constants, fstatSync, ftruncateSync, linkSync, openSync, readFileSync, readSync, realpathSync, unlinkSync, writeFileSync, writeSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import { DEFAULTS } from '../defaults.js';
 import { Fault } from '../errors.js';
@@ -67,7 +67,7 @@ export const fileSink = (path: string, options: { append?: boolean } = {}): Sink
   let release: () => void = () => undefined;
   let size = 0;
   try {
-    if (regular) release = lock(path);
+    if (regular) release = lock(realpathSync(path)); // one log, by whatever link it is named
     if (regular && options.append !== true) ftruncateSync(fd, 0);
     size = regular ? fstatSync(fd).size : 0;
     if (regular && options.append === true && size > 0 && !endsLine(path, size)) {

@@ -83,13 +83,26 @@ const decodeMapped = (text: Text, start: number, end: number): Text => {
 };
 
 const isJson = (text: Uint8Array): boolean => {
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0; // a trace for each string of prose would cost more than all the rest
   try {
     // Python reads these words as numbers, and a server written in it would find the members behind them.
-    JSON.parse(view(text).toString().replace(/-?Infinity|NaN/g, '0'));
+    JSON.parse(view(text).toString().replace(STRING_OR_WORD, (found) => (found.startsWith('"') ? found : '0')));
     return true;
   } catch {
     return false; // prose that begins with a bracket
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit;
   }
+};
+
+const STRING_OR_WORD = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/gs;
+
+/** A look at the last byte of string content: JSON ends with a bracket or a quote, white space aside, however spelled. */
+const mayEndJson = (bytes: Uint8Array, end: number): boolean => {
+  const byte = bytes[end - 1] as number;
+  if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY || byte === QUOTE || byte <= 0x20) return true;
+  return bytes.subarray(Math.max(0, end - 6), end).includes(BACKSLASH); // an escape, which may stand for one of these
 };
 
 /** A member that the watch wants is a hit, and is not searched further. */
@@ -226,11 +239,16 @@ export class MemberFinder {
 
   #inner(start: number, end: number, depth: number): void {
     const outer = this.#text;
-    if (outer.level >= DEFAULTS.maxInnerJson || !opensJson(outer.bytes, start)) return;
+    if (!opensJson(outer.bytes, start) || !mayEndJson(outer.bytes, end)) return;
     const inner = decodeMapped(outer, start, end);
     let p = 0;
     while (p < inner.bytes.length && (inner.bytes[p] as number) <= 0x20) p++;
-    if ((inner.bytes[p] !== OPEN_OBJECT && inner.bytes[p] !== OPEN_ARRAY) || !isJson(inner.bytes)) return;
+    const first = inner.bytes[p];
+    if ((first !== OPEN_OBJECT && first !== OPEN_ARRAY && first !== QUOTE) || !isJson(inner.bytes)) return;
+    if (outer.level >= DEFAULTS.maxInnerJson) {
+      this.#hit(start - 1, end + 1); // quoted deeper than is followed: what it holds is not known
+      return;
+    }
     const before = this.#hits?.length ?? 0;
     this.#text = inner;
     const searched = this.#value(p, depth, 'elsewhere') >= 0;

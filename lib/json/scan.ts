@@ -119,8 +119,8 @@ INTEGER_START[MINUS] = 1;
 const WHITE_ESCAPES = new Set([0x6e, 0x72, 0x74]); // \n \r \t
 
 /**
- * A look at how string content at `p` begins: true where it may be JSON of an object or array after white space,
- * however that is spelled. Any `\u` escape counts as such.
+ * A look at how string content at `p` begins: true where it may be JSON of an object, an array or another string after
+ * white space, however that is spelled. Any `\u` escape counts as such.
  */
 export const opensJson = (bytes: Uint8Array, p: number): boolean => {
   for (;;) {
@@ -128,7 +128,7 @@ export const opensJson = (bytes: Uint8Array, p: number): boolean => {
     if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) return true;
     if (byte === SPACE) p++;
     else if (byte !== BACKSLASH) return false;
-    else if (bytes[p + 1] === 0x75) return true;
+    else if (bytes[p + 1] === 0x75 || bytes[p + 1] === QUOTE) return true; // also a string that quotes a string
     else if (WHITE_ESCAPES.has(bytes[p + 1] as number)) p += 2;
     else return false;
   }
