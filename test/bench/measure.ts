@@ -7,6 +7,8 @@ import { fileURLToPath } from 'node:url';
 
 export interface Sample {
   readonly name: string;
+  /** One a round, in their order. */
+  readonly values: readonly number[];
   readonly best: number;
   readonly median: number;
   readonly worst: number;
@@ -36,7 +38,7 @@ const median = (values: readonly number[]): number => {
 };
 
 export const sampleOf = (name: string, values: readonly number[]): Sample => ({
-  name, best: Math.min(...values), median: median(values), worst: Math.max(...values),
+  name, values, best: Math.min(...values), median: median(values), worst: Math.max(...values),
 });
 
 /**
@@ -62,8 +64,11 @@ export const find = (samples: readonly Sample[], name: string): Sample => {
   return sample;
 };
 
-/** How many times faster, by the best of each: what the machine did beside us can only have slowed a run down. */
-export const timesFaster = (samples: readonly Sample[], one: string, than: string): number => find(samples, than).best / find(samples, one).best;
+/** How many times faster: the median over the rounds, each compared within itself, since a machine is slow by the minute. */
+export const timesFaster = (samples: readonly Sample[], one: string, than: string): number => {
+  const ours = find(samples, one).values;
+  return median(find(samples, than).values.map((value, round) => value / (ours[round] ?? NaN)));
+};
 
 export const met = ({ value, limit, better }: Target): boolean => (better === 'more' ? value >= limit : value <= limit);
 

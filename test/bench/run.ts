@@ -37,7 +37,7 @@ try {
     mixed: join(folder, 'mixed.jsonl'),
     long: join(folder, 'long.jsonl'),
     policy: join(folder, 'bench.yaml'),
-    rounds: options.quick ? 3 : 7,
+    rounds: options.quick ? 3 : 5,
   };
   writeFileSync(setting.policy, POLICY);
   writeMixed(setting.mixed);
