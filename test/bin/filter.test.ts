@@ -332,6 +332,22 @@ t.test('one filter a log', async (t) => {
   t.notOk(existsSync(`${log}.lock`));
 });
 
+t.test('a lock whose owner was killed goes to one of many', async (t) => {
+  const log = join(t.testdir({}), 'log.jsonl');
+  writeFileSync(`${log}.lock`, String(spawnSync('true').pid));
+  const children = [1, 2, 3, 4].map((id) => ({ id, child: start(['--policy', 'default', '--audit', log], { bundle: true }) }));
+  const ends = children.map(async ({ id, child }) => {
+    const end = ended(child);
+    child.stdin?.write(ping(id));
+    await Promise.race([end, sleep(2_000)]); // all that start are there together
+    child.stdin?.end();
+    return end;
+  });
+  const ran = await Promise.all(ends);
+  t.same(ran.map(({ code }) => code ?? 99).sort((a, b) => a - b), [0, 2, 2, 2]);
+  t.same(unrecorded(ran.map(({ out }) => out).join(''), readFileSync(log, 'utf8')), [], 'what passed has its record');
+});
+
 t.test('refusals are answered where --errors says', async (t) => {
   const dir = t.testdir({});
   const file = join(dir, 'errors.jsonl');
@@ -719,6 +735,8 @@ t.test('no shape of line takes long', async (t) => {
     ['a long name', `{"${fill('secre')}":1}`],
     ['objects in objects', list(`${'{"a":'.repeat(100)}1${'}'.repeat(100)}`)],
     ['backslashes', `"${fill('\\\\')}"`],
+    ['escaped quotes outside of strings, quoted', `"[${fill('\\\\\\"')}]"`],
+    ['quotes in a string that begins like JSON', `"[${fill('\\"a')}]"`],
   ];
   for (const [what, json] of rows) {
     const { fault, ms } = await judge(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"a":${json}}}}\n`);
