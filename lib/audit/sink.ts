@@ -23,25 +23,38 @@ const remove = (path: string): void => {
   }
 };
 
+const refuseLive = (lockPath: string): void => {
+  const holder = Number(readFileSync(lockPath, 'utf8'));
+  if (isAlive(holder)) throw new Error(`process ${holder} writes to it already (${lockPath})`);
+};
+
 /** One process a log: a second filter on the same file would tear its lines. */
 const lock = (path: string): (() => void) => {
   const lockPath = `${path}.lock`;
   const own = `${lockPath}.${process.pid}`;
-  for (let attempt = 0; ; attempt++) {
+  const taking = `${lockPath}.taking`;
+  // Written aside and then linked: a lock is never seen without its owner's number in it.
+  writeFileSync(own, String(process.pid), { mode: 0o600 });
+  try {
     try {
-      // Written aside and then linked: a lock is never seen without its owner's number in it.
-      writeFileSync(own, String(process.pid), { mode: 0o600 });
       linkSync(own, lockPath);
-      return () => remove(lockPath);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || attempt > 0) throw error;
-      const holder = Number(readFileSync(lockPath, 'utf8'));
-      if (isAlive(holder)) throw new Error(`process ${holder} writes to it already (${lockPath})`, { cause: error });
-      remove(lockPath); // its owner was killed
-    } finally {
-      remove(own);
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      refuseLive(lockPath);
+      // Its owner was killed. Only one may take it over, and only after another look: the next may be there by now.
+      linkSync(own, taking);
+      try {
+        refuseLive(lockPath);
+        remove(lockPath);
+        linkSync(own, lockPath);
+      } finally {
+        remove(taking);
+      }
     }
+  } finally {
+    remove(own);
   }
+  return () => remove(lockPath);
 };
 
 const isAlive = (pid: number): boolean => {
@@ -85,14 +98,15 @@ export const fileSink = (path: string, options: { append?: boolean } = {}): Sink
     if (now - checked < 100_000_000n) return false;
     checked = now;
     const current = fstatSync(fd);
-    return current.nlink === 0 || current.size < size;
+    return current.nlink === 0 || current.size !== size;
   };
 
   return {
     write(bytes, done) {
+      let offset = 0;
       try {
-        if (regular && vanished()) throw new Error('the file was deleted or cut short');
-        for (let offset = 0; offset < bytes.length; ) {
+        if (regular && vanished()) throw new Error('the file was deleted, or somebody else writes to it');
+        while (offset < bytes.length) {
           const written = writeSync(fd, bytes, offset);
           if (written === 0) throw new Error('nothing more can be written');
           offset += written;
@@ -100,7 +114,8 @@ export const fileSink = (path: string, options: { append?: boolean } = {}): Sink
         size += bytes.length;
       } catch (error) {
         try {
-          if (regular && fstatSync(fd).size > size) ftruncateSync(fd, size); // only ever cut: a log cut short by others stays so
+          // Only what this write added is cut off, and only where nobody else wrote or cut meanwhile.
+          if (regular && offset > 0 && fstatSync(fd).size === size + offset) ftruncateSync(fd, size);
         } catch {
           // The record of the failure is the Fault itself.
         }

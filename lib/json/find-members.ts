@@ -96,7 +96,8 @@ const isJson = (text: Uint8Array): boolean => {
   }
 };
 
-const STRING_OR_WORD = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/gs;
+// The closing quote is optional: without it each unclosed one would be looked for to the end of the text, again and again.
+const STRING_OR_WORD = /"(?:[^"\\]|\\.)*"?|-?Infinity|NaN/gs;
 
 /** A look at the last byte of string content: JSON ends with a bracket or a quote, white space aside, however spelled. */
 const mayEndJson = (bytes: Uint8Array, end: number): boolean => {

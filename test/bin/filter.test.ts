@@ -735,7 +735,7 @@ t.test('no shape of line takes long', async (t) => {
     ['a long name', `{"${fill('secre')}":1}`],
     ['objects in objects', list(`${'{"a":'.repeat(100)}1${'}'.repeat(100)}`)],
     ['backslashes', `"${fill('\\\\')}"`],
-    ['escaped quotes outside of strings, quoted', `"[${fill('\\\\\\"')}]"`],
+    ['escaped quotes outside of strings, quoted', `"[${'\\\\\\"'.repeat(30_000)}]"`],
     ['quotes in a string that begins like JSON', `"[${fill('\\"a')}]"`],
   ];
   for (const [what, json] of rows) {

@@ -160,9 +160,9 @@ t.test('the paths of many hits do not outgrow their line', async (t) => {
 
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** What the text of a string holds, where that is JSON of an object or array. */
+/** What the text of a string holds, where that is JSON of an object, an array or another string. */
 const innerOf = (text: string): unknown => {
-  if (!/^[ \t\n\r]*[{[]/.test(text)) return undefined;
+  if (!/^[ \t\n\r]*[{["]/.test(text)) return undefined;
   try {
     return JSON.parse(text) as unknown;
   } catch {
@@ -185,9 +185,12 @@ const walk = (value: unknown, level: number, path: readonly string[], found: Wal
       return [name, MASK];
     });
   }
-  if (typeof value !== 'string' || level === 4) return value;
+  if (typeof value !== 'string') return value;
   const inner = innerOf(value);
-  return inner === undefined ? value : { quoted: walk(inner, level + 1, path, found) };
+  if (inner === undefined) return value;
+  if (level < 4) return { quoted: walk(inner, level + 1, path, found) };
+  found.paths.push(path.join('.'));
+  return MASK;
 };
 
 /** Opens quoted JSON, masks nothing. */
