@@ -489,7 +489,8 @@ t.test('an audit log that cannot be written: nothing passes without its record',
   const dir = t.testdir({ 'in.jsonl': reads(5_000, 100) });
   const rows: ReadonlyArray<readonly [what: string, script: string]> = [
     ['a full disk', '$SLUICE --policy default --audit /dev/full < in.jsonl'],
-    ['a file that may not grow', '{ (ulimit -f 100; $SLUICE --policy default --audit log < in.jsonl; echo $? > code) | cat; }; exit "$(cat code)"'],
+    // without what a test runner loads into every process, whose own files may not grow either
+    ['a file that may not grow', '{ (ulimit -f 100; env -u NODE_OPTIONS -u NODE_V8_COVERAGE $SLUICE --policy default --audit log < in.jsonl; echo $? > code) | cat; }; exit "$(cat code)"'],
     ['standard error whose reader left', '{ { $SLUICE --policy default < in.jsonl >&3; echo $? > code; } 2>&1 | true; } 3> out; cat out; exit "$(cat code)"'],
   ];
   for (const [what, script] of rows) {
@@ -530,7 +531,7 @@ t.test('an audit log that goes away under the filter', async (t) => {
     harm(log);
     await sleep(150); // it looks every 100 ms
     child.stdin?.write(ping(2));
-    t.match(await end, { code: 3, out: ping(1), err: /deleted or cut short/ }, what);
+    t.match(await end, { code: 3, out: ping(1), err: /deleted, or somebody else writes/ }, what);
   });
 });
 
